@@ -1,0 +1,1 @@
+"""What travels between agents, workers, orchestrators and dashboards. Imports nothing of `worker`."""

@@ -1,0 +1,117 @@
+"""Every key in Redis: one function each, with its type, writer, reader and life.
+
+The queue's name is the hash tag of all keys that belong to it, so that each script stays in one slot of a cluster.
+`q` is a queue, `s` a session, `c` a call, `w` a workspace. "Life" says what ends the key.
+"""
+
+from __future__ import annotations
+
+
+def job_id(q: str, s: str, c: str) -> str:
+    """The arq job id of a call, and the member of the queue's sorted set."""
+    return f"{{{q}}}:{s}:{c}"
+
+
+def queue(q: str) -> str:
+    """Sorted set of job ids by due time in ms. Writer agent and worker; reader worker. Life: empties as calls run."""
+    return f"arq:queue:{{{q}}}"
+
+
+def batch(q: str) -> str:
+    """Sorted set like `queue`, for calls of priority batch."""
+    return f"arq:queue:{{{q}}}:batch"
+
+
+def job(q: str, s: str, c: str) -> str:
+    """String: the payload. Writer agent (SET NX PX); reader worker. Life: PX, removed when finished."""
+    return f"arq:job:{{{q}}}:{s}:{c}"
+
+
+def in_progress(q: str, s: str, c: str) -> str:
+    """String: fencing token and owner of the claim. Writer and reader worker. Life: PX, renewed with the lease."""
+    return f"arq:in-progress:{{{q}}}:{s}:{c}"
+
+
+def retry(q: str, s: str, c: str) -> str:
+    """String: how often the call was claimed. Writer and reader worker. Life: PX, removed when finished."""
+    return f"arq:retry:{{{q}}}:{s}:{c}"
+
+
+def leases(q: str) -> str:
+    """Sorted set of claimed or granted job ids by the ms at which they may be claimed again. Worker only."""
+    return f"reef:{{{q}}}:leases"
+
+
+def fence(q: str) -> str:
+    """Counter: the last fencing token. Worker only. Life: for ever."""
+    return f"reef:{{{q}}}:fence"
+
+
+def bell(q: str) -> str:
+    """List that wakes a worker. Writer agent and worker; emptied by each claim."""
+    return f"reef:{{{q}}}:bell"
+
+
+def session(q: str, s: str) -> str:
+    """Hash: workspace, mode, taint and its history. Writer orchestrator and worker. Life: until closed."""
+    return f"reef:{{{q}}}:session:{s}"
+
+
+def running(q: str, s: str) -> str:
+    """Hash: call to effect class, for the calls that hold the session. Worker only. Life: TTL, removed when empty."""
+    return f"reef:{{{q}}}:running:{s}"
+
+
+def waiting(q: str, s: str) -> str:
+    """List of calls that wait for their session, first come first. Worker only. Life: TTL, removed when empty."""
+    return f"reef:{{{q}}}:waiting:{s}"
+
+
+def workspace(q: str, w: str) -> str:
+    """Hash: level, pin. Writer orchestrator and worker. Life: until retired with its files."""
+    return f"reef:{{{q}}}:workspace:{w}"
+
+
+def replies(q: str, s: str) -> str:
+    """Stream: one field `r`, JSON. Writer worker; reader agent. Life: TTL, capped in length."""
+    return f"reef:{{{q}}}:replies:{s}"
+
+
+def done(q: str, s: str, c: str) -> str:
+    """Hash: digest of the call, stream id of its reply, and the reply itself up to 4 KB. Writer worker. Life: TTL."""
+    return f"reef:{{{q}}}:done:{s}:{c}"
+
+
+def plan(q: str, s: str) -> str:
+    """Hash: digest, version, body of the proposed plan. Writer worker; all roles read. Life: TTL."""
+    return f"reef:{{{q}}}:plan:{s}"
+
+
+def approval(q: str, s: str) -> str:
+    """Hash: digest, verdict, approver, expiry, reason. Writer approver only. Life: TTL."""
+    return f"reef:{{{q}}}:approval:{s}"
+
+
+def cancel(q: str, s: str, c: str) -> str:
+    """String: somebody wants the call ended. Writer agent (own session) and orchestrator. Life: PX."""
+    return f"reef:{{{q}}}:cancel:{s}:{c}"
+
+
+def cancel_channel(q: str) -> str:
+    """Channel that wakes workers with a `session:call`; the key above is what counts."""
+    return f"reef:{{{q}}}:cancelled"
+
+
+def workers(q: str) -> str:
+    """Hash: worker id to its heartbeat, JSON. Writer worker; reader dashboard. Life: TTL, stale fields removed."""
+    return f"reef:{{{q}}}:workers"
+
+
+def audit(q: str) -> str:
+    """Stream: one entry a call. Writer worker; reader auditor. Life: capped in length."""
+    return f"reef:{{{q}}}:audit"
+
+
+def dead(q: str) -> str:
+    """Stream of queue entries that can't be answered. Writer worker; reader dashboard. Life: capped in length."""
+    return f"reef:{{{q}}}:dead"

@@ -1,0 +1,50 @@
+"""The classification levels and their order."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+
+
+class Level(enum.Enum):
+    """How sensitive something is. Travels by name; compares by rank, ascending in the order written here."""
+
+    PUBLIC = "PUBLIC"
+    INTERNAL = "INTERNAL"
+    CONFIDENTIAL = "CONFIDENTIAL"
+    RESTRICTED = "RESTRICTED"
+
+    @property
+    def rank(self) -> int:
+        """0 for PUBLIC to 3 for RESTRICTED."""
+        return _RANK[self]
+
+    def __lt__(self, other: Level) -> bool:
+        return self.rank < other.rank
+
+    def __le__(self, other: Level) -> bool:
+        return self.rank <= other.rank
+
+    def __gt__(self, other: Level) -> bool:
+        return self.rank > other.rank
+
+    def __ge__(self, other: Level) -> bool:
+        return self.rank >= other.rank
+
+
+_RANK = {level: rank for rank, level in enumerate(Level)}
+
+
+def highest(levels: Iterable[Level]) -> Level:
+    """The highest of the levels; PUBLIC when there are none."""
+    return max(levels, key=lambda level: level.rank, default=Level.PUBLIC)
+
+
+def read_level(text: str | None) -> Level:
+    """A level as stored in Redis. Nothing stored is PUBLIC; a word that is no level is RESTRICTED, never lower."""
+    if not text:
+        return Level.PUBLIC
+    try:
+        return Level(text)
+    except ValueError:
+        return Level.RESTRICTED

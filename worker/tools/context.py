@@ -1,0 +1,34 @@
+"""What a tool gets besides its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from contracts.calls import Session
+from worker.process import Limits
+from worker.sandbox import Sandbox
+from worker.workspace import Workspace
+
+OnProgress = Callable[[Literal["stdout", "stderr"], str, int], Awaitable[None]]
+"""(stream, text, dropped_bytes): hands a piece of output to the reply stream, classified on its way."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext:
+    """Handed to `async def run(args, context) -> Output`; lives as long as the call.
+
+    `deadline` is on the clock of time.monotonic(), or None. The executor enforces it and cancellation by cancelling
+    the tool's task; a tool that must keep its partial output catches CancelledError, or ends by `deadline` itself.
+    """
+
+    workspace: Workspace
+    sandbox: Sandbox
+    limits: Limits
+    session: Session
+    call: str
+    deadline: float | None = None
+    progress: OnProgress | None = None
+    opened: list[str] = field(default_factory=list)
+    """Canonical paths, relative to the workspace, of what the tool really opened: they decide the reply's level."""
