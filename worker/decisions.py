@@ -35,11 +35,15 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 class Judged(Struct, frozen=True, kw_only=True):
-    """All that a policy may look at. Policies are pure functions `(Judged) -> Decision | None`; None is silence."""
+    """All that a policy may look at. Policies are pure functions `(Judged) -> Decision | None`; None is silence.
+
+    `workspace_roots` are absolute spellings of the workspace's directory: the canonical one first, then the one
+    configured where a link makes it differ.
+    """
 
     call: ToolCall
     session: Session
-    workspace_root: str
+    workspace_roots: tuple[str, ...]
     now_ms: int
 
 
