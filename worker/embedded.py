@@ -17,7 +17,6 @@ import json
 import os
 import re
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -26,8 +25,11 @@ from typing import Literal, Self
 
 from worker.filelocks import (
     exclusive,
+    is_private,
     make_private,
+    make_short_directory,
     open_lock,
+    open_log,
     read_or_make_secret,
     try_lock,
     wait_for_lock,
@@ -74,7 +76,7 @@ class EmbeddedRedis:
         self._password = ""
         self._socket = home / "redis.sock"
         self._locks: list[int] = []
-        self._spawned = False
+        self._child = 0
         self.pid = 0
 
     @classmethod
@@ -141,44 +143,47 @@ class EmbeddedRedis:
 
     def _abandon(self) -> None:
         """Ends a start that failed: what it launched does not stay behind."""
-        if self._spawned:
-            os.kill(self.pid, signal.SIGKILL)
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)
             self._reap()
         self._leave()
 
     def _reap(self) -> None:
-        if self._spawned:
+        if self._child:
             with suppress(ChildProcessError):
-                os.waitpid(self.pid, 0)
-            self._spawned = False
+                os.waitpid(self._child, 0)
+            self._child = 0
 
     def _join_or_launch(self, deadline: float) -> None:
         self._locks.append(open_lock(self._home / "server.lock"))
         self._locks.append(open_lock(self._home / "users.lock"))
         fcntl.flock(self._locks[1], fcntl.LOCK_SH)
         self._password = read_or_make_secret(self._home / "password")
+        while not self._launch_if_none_runs(deadline):
+            self._read_record()
+            if self._answers(deadline):
+                self._adjust()
+                return
+            time.sleep(_POLL_S)
+
+    def _launch_if_none_runs(self, deadline: float) -> bool:
         # Not self._locks[0]: a lock belongs to its opening, and this one becomes the server's.
         server_lock = open_lock(self._home / "server.lock")
         try:
-            launch = try_lock(server_lock)
-            if launch:
-                self._launch(server_lock)
-            else:
-                self._read_record()
+            if not try_lock(server_lock):
+                return False
+            self._launch(server_lock)
         finally:
             os.close(server_lock)
-        self._wait_until_ready(deadline)
-        if not launch:
-            self._adjust()
+        while not self._answers(deadline):
+            time.sleep(_POLL_S)
+        return True
 
     def _launch(self, server_lock: int) -> None:
         binary = locate_server()
-        self._discard_leftovers()
-        if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH_BYTES or not _PLAIN_PATH.fullmatch(str(self._socket)):
-            # Past the kernel's limit, or with characters that a URL or the configuration would need quoted.
-            self._socket = Path(tempfile.mkdtemp(prefix="toolreef-", dir=_short_directory()), "redis.sock")
+        self._choose_socket()
         self._write_record()
-        log = _open_log(self._home / "redis.log")
+        log = open_log(self._home / "redis.log", MAX_LOG_BYTES)
         config_reader, config_writer = os.pipe()
         try:
             # posix_spawn and not Popen: the server may outlive this object, which Popen takes for a mistake. A session
@@ -197,7 +202,7 @@ class EmbeddedRedis:
                 setsigmask=[],
                 setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
             )
-            self._spawned = True
+            self._child = self.pid
             os.write(config_writer, self._config().encode())
         finally:
             for descriptor in (log, config_reader, config_writer):
@@ -206,9 +211,9 @@ class EmbeddedRedis:
 
     def _config(self) -> str:
         home = "".join(f"\\x{byte:02x}" for byte in os.fsencode(self._home))
-        tcp = f"port {self._port}\nbind 127.0.0.1" if self._port else "port 0"
         return f"""\
-{tcp}
+port {self._port or 0}
+bind 127.0.0.1
 protected-mode yes
 unixsocket {self._socket}
 unixsocketperm 600
@@ -237,12 +242,20 @@ maxmemory-policy noeviction
                 f"a server runs in {self._home}, but server.json there does not tell which: end it, then try again"
             ) from None
 
-    def _discard_leftovers(self) -> None:
-        """Removes what a server that is dead for certain, since its lock was free, has left."""
+    def _choose_socket(self) -> None:
+        """In the state directory, or elsewhere where its path is past the kernel's limit or would need quoting.
+
+        The one that the last server had where it can be, so that its users find the new one; it is dead for certain,
+        since its lock was free.
+        """
         with suppress(EmbeddedUnavailable):
             self._read_record()
-        self._remove_socket()
-        self._socket, self.pid = self._home / "redis.sock", 0
+        self.pid = 0
+        self._socket.unlink(missing_ok=True)
+        if self._socket.parent == self._home or not is_private(self._socket.parent):
+            self._socket = self._home / "redis.sock"
+            if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH_BYTES or not _PLAIN_PATH.fullmatch(str(self._socket)):
+                self._socket = make_short_directory() / "redis.sock"
 
     def _remove_socket(self) -> None:
         self._socket.unlink(missing_ok=True)
@@ -250,22 +263,19 @@ maxmemory-policy noeviction
             with suppress(OSError):
                 self._socket.parent.rmdir()
 
-    def _wait_until_ready(self, deadline: float) -> None:
-        while True:
-            if self._spawned and os.waitpid(self.pid, os.WNOHANG) != (0, 0):
-                self._spawned = False
-                raise EmbeddedUnavailable(f"the server in {self._home} ended at once: {self._last_words()}")
-            try:
-                answer = self._ask("PING")
-            except OSError as error:
-                answer = error.strerror or str(error)
-            if answer == "+PONG":
-                return
-            if answer.startswith("-") and not answer.startswith(("-LOADING", "-BUSY")):
-                raise EmbeddedUnavailable(f"the server in {self._home} (pid {self.pid}) refuses us: {answer[1:]}")
-            if time.monotonic() > deadline:
-                raise EmbeddedUnavailable(f"the server in {self._home} (pid {self.pid}) is not ready: {answer}")
-            time.sleep(_POLL_S)
+    def _answers(self, deadline: float) -> bool:
+        if self._child and os.waitpid(self._child, os.WNOHANG) != (0, 0):
+            self._child = 0
+            raise EmbeddedUnavailable(f"the server in {self._home} ended at once: {self._last_words()}")
+        try:
+            answer = self._ask("PING")
+        except OSError as error:
+            answer = error.strerror or str(error)
+        if answer.startswith("-") and not answer.startswith(("-LOADING", "-BUSY")):
+            raise EmbeddedUnavailable(f"the server in {self._home} (pid {self.pid}) refuses us: {answer[1:]}")
+        if answer != "+PONG" and time.monotonic() > deadline:
+            raise EmbeddedUnavailable(f"the server in {self._home} (pid {self.pid}) is not ready: {answer}")
+        return answer == "+PONG"
 
     def _last_words(self) -> str:
         lines = (self._home / "redis.log").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -284,31 +294,22 @@ maxmemory-policy noeviction
         return ask(self._socket, self._password, *command)
 
     def _shut_down(self, server_lock: int) -> None:
-        with suppress(OSError):
+        with suppress(EmbeddedUnavailable):
+            self._read_record()  # another user may have replaced a server that died
+        try:
             self._ask("SHUTDOWN", "NOSAVE", "NOW", "FORCE")
-        if not wait_for_lock(server_lock, time.monotonic() + STOP_TIMEOUT_S / 2) and _is_server(self.pid):
-            os.kill(self.pid, signal.SIGKILL)
+        except OSError:
+            # What it does when it obeys, too; where it has not heard, its socket being gone, this tells it.
+            self._signal(signal.SIGTERM)
+        if not wait_for_lock(server_lock, time.monotonic() + STOP_TIMEOUT_S / 2):
+            self._signal(signal.SIGKILL)
             wait_for_lock(server_lock, time.monotonic() + STOP_TIMEOUT_S / 2)
         self._reap()
         self._remove_socket()
         (self._home / "server.json").unlink(missing_ok=True)
 
-
-def _short_directory() -> Path:
-    own = Path(f"/run/user/{os.geteuid()}")
-    return own if os.access(own, os.W_OK) else Path("/tmp")  # noqa: S108 (mkdtemp makes a private one in it)
-
-
-def _open_log(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    if path.exists() and path.stat().st_size > MAX_LOG_BYTES:
-        flags |= os.O_TRUNC
-    return os.open(path, flags, 0o600)
-
-
-def _is_server(pid: int) -> bool:
-    """Whether the pid is still a server's: a number out of a file may have passed on to somebody else."""
-    try:
-        return b"-server" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+    def _signal(self, number: signal.Signals) -> None:
+        """Signals the server if the pid is still a server's: a number from a file may have passed on to another."""
+        with suppress(OSError):
+            if b"-server" in Path(f"/proc/{self.pid}/cmdline").read_bytes():
+                os.kill(self.pid, number)

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import secrets
+import stat
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +32,30 @@ def make_private(home: Path) -> None:
         raise PermissionError(errno.EPERM, f"it belongs to user {found.st_uid}, not {os.geteuid()}")
     if found.st_mode & 0o077:
         home.chmod(0o700)
+
+
+def make_short_directory() -> Path:
+    """A new private directory whose path is short: where a socket's path would be too long in its own place."""
+    own = Path(f"/run/user/{os.geteuid()}")
+    base = own if os.access(own, os.W_OK) else Path("/tmp")  # noqa: S108 (mkdtemp makes a private one in it)
+    return Path(tempfile.mkdtemp(prefix="toolreef-", dir=base))
+
+
+def is_private(directory: Path) -> bool:
+    """Whether it is a directory of ours that nobody else may enter."""
+    try:
+        found = directory.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def open_log(path: Path, max_bytes: int) -> int:
+    """A descriptor to append to the log by; a log that has grown past `max_bytes` begins anew."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    if path.exists() and path.stat().st_size > max_bytes:
+        flags |= os.O_TRUNC
+    return os.open(path, flags, 0o600)
 
 
 def write_private(path: Path, data: bytes) -> None:
