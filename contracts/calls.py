@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
@@ -12,6 +12,8 @@ from contracts.plans import Approval, Plan
 
 VERSION = 1
 MAX_DEADLINE_MS = 7 * 24 * 3600 * 1000
+
+UnixMs = Annotated[int, Meta(ge=0, le=2**53 - 1)]
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _NAME_PATTERN = re.compile(_NAME)
@@ -35,8 +37,8 @@ class CallBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
 
     v: int
     args: Raw
-    deadline_ms: Annotated[int, Meta(ge=0)] | None = None
-    priority: Annotated[str, Meta(pattern="^(interactive|batch)$")] = "interactive"
+    deadline_ms: UnixMs | None = None
+    priority: Literal["interactive", "batch"] = "interactive"
     trace: Annotated[str, Meta(max_length=256)] | None = None
 
 
@@ -47,7 +49,7 @@ class Job(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     f: str
     a: list[CallBody]
     k: dict[str, Any]
-    et: int
+    et: UnixMs
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -98,4 +100,3 @@ def read_job_id(job_id: str) -> JobId:
     if not found:
         raise ValueError(f"not a job id: {job_id[:200]!r}")
     return JobId(*found.groups())
-

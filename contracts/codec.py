@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from contracts.calls import VERSION, Job, JobId, ToolCall
 from contracts.replies import AnyReply
 from contracts.tools import TOOLS
+
+T = TypeVar("T")
 
 MAX_PAYLOAD_BYTES = 4 * 1024 * 1024
 MAX_STORED_REPLY_BYTES = 4096
@@ -52,10 +54,12 @@ def encode_call(
 def decode_call(job_id: JobId, payload: bytes) -> tuple[ToolCall, str]:
     """A payload as a call, and the digest of its content.
 
+    Of a key given twice the last counts, for the arguments and for the digest alike.
+
     Raises:
         ValueError: not JSON, not the job layout, an unknown tool, wrong or unknown arguments; the message says where.
     """
-    job = _job_decoder.decode(payload)
+    job = _decode(_job_decoder, payload, "$")
     if len(job.a) != 1 or job.k:
         raise ValueError("expected one positional argument and no keyword arguments - at `$.a`")
     body = job.a[0]
@@ -64,10 +68,7 @@ def decode_call(job_id: JobId, payload: bytes) -> tuple[ToolCall, str]:
     decoder = _args_decoders.get(job.f)
     if decoder is None:
         raise ValueError(f"unknown tool {job.f[:64]!r}, the tools are: {', '.join(sorted(TOOLS))} - at `$.f`")
-    try:
-        args = decoder.decode(body.args)
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error).replace("`$", "`$.a[0].args")) from None
+    args = _decode(decoder, body.args, "$.a[0].args")
     call = ToolCall(
         session=job_id.session,
         call=job_id.call,
@@ -82,14 +83,14 @@ def decode_call(job_id: JobId, payload: bytes) -> tuple[ToolCall, str]:
 
 def content_digest(tool: str, args: bytes | msgspec.Raw) -> str:
     """What makes two calls the same: the tool and its arguments, whatever their spelling as JSON. 32 hex digits."""
-    canonical = _sorted_encoder.encode(_any_decoder.decode(args))
+    canonical = _sorted_encoder.encode(_decode(_any_decoder, args, "$.a[0].args"))
     return hashlib.sha256(tool.encode() + b"\0" + canonical).hexdigest()[:32]
 
 
 def payload_digest(payload: bytes) -> str:
     """The digest of a payload: of its content where it can be decoded, else of its bytes."""
     try:
-        job = _job_decoder.decode(payload)
+        job = _decode(_job_decoder, payload, "$")
         return content_digest(job.f, job.a[0].args)
     except (ValueError, IndexError):
         return hashlib.sha256(payload).hexdigest()[:32]
@@ -99,6 +100,18 @@ def decode_reply(data: bytes | str) -> AnyReply:
     """A reply stream entry's JSON.
 
     Raises:
-        msgspec.ValidationError: it is not a reply of ours.
+        ValueError: it is not a reply of ours.
     """
-    return _reply_decoder.decode(data)
+    return _decode(_reply_decoder, data, "$")
+
+
+def _decode(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw | str, where: str) -> T:
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        raise ValueError(f"nested too deeply - at `{where}`") from None
+    except msgspec.ValidationError as error:
+        message = str(error)
+        raise ValueError(
+            message.replace("`$", f"`{where}") if "`$" in message else f"{message} - at `{where}`"
+        ) from None

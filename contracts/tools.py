@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-PositiveInt = Annotated[int, Meta(ge=1)]
-NonNegativeInt = Annotated[int, Meta(ge=0)]
-Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+# The bound is JSON's: past it not every language reads the same number.
+PositiveInt = Annotated[int, Meta(ge=1, le=2**53 - 1)]
+NonNegativeInt = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+# `$` alone would let a line end pass.
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
 
 class Args(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -21,7 +23,7 @@ class Output(Struct, frozen=True, kw_only=True):
     """What comes out. Readers ignore fields that they don't know."""
 
 
-class ReadFileArgs(Args):
+class ReadFileArgs(Args, frozen=True):
     path: Annotated[str, Meta(description="Absolute path, or a path relative to the workspace.")]
     offset: Annotated[PositiveInt | None, Meta(description="First line to return, counted from 1.")] = None
     limit: Annotated[PositiveInt | None, Meta(description="How many lines to return at most.")] = None
@@ -29,7 +31,7 @@ class ReadFileArgs(Args):
     byte_limit: Annotated[PositiveInt | None, Meta(description="How many bytes to return at most.")] = None
 
 
-class ReadFileOutput(Output):
+class ReadFileOutput(Output, frozen=True):
     text: str
     encoding: str
     sha256: str | None = None
@@ -41,7 +43,7 @@ class ReadFileOutput(Output):
     truncated: bool = False
 
 
-class WriteFileArgs(Args):
+class WriteFileArgs(Args, frozen=True):
     path: Annotated[str, Meta(description="Path relative to the workspace.")]
     content: Annotated[str, Meta(description="The whole new text of the file.")]
     if_match: Annotated[Sha256 | None, Meta(description="Write only if the file's sha256 is still this.")] = None
@@ -49,7 +51,7 @@ class WriteFileArgs(Args):
     dry_run: Annotated[bool, Meta(description="Answer with the diff and change nothing.")] = False
 
 
-class WriteFileOutput(Output):
+class WriteFileOutput(Output, frozen=True):
     path: str
     bytes: int
     sha256: str
@@ -65,7 +67,7 @@ class Edit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     new_text: str
 
 
-class EditFileArgs(Args):
+class EditFileArgs(Args, frozen=True):
     path: Annotated[str, Meta(description="Absolute path, or a path relative to the workspace.")]
     old_text: Annotated[str | None, Meta(description="Text that occurs exactly once in the file.")] = None
     new_text: Annotated[str | None, Meta(description="What takes its place; empty deletes.")] = None
@@ -76,7 +78,7 @@ class EditFileArgs(Args):
     dry_run: Annotated[bool, Meta(description="Answer with the diff and change nothing.")] = False
 
 
-class EditFileOutput(Output):
+class EditFileOutput(Output, frozen=True):
     path: str
     bytes: int
     sha256: str
@@ -85,7 +87,7 @@ class EditFileOutput(Output):
     notes: list[str] = []
 
 
-class ListDirectoryArgs(Args):
+class ListDirectoryArgs(Args, frozen=True):
     path: Annotated[str, Meta(description="Absolute path, or a path relative to the workspace.")]
     depth: Annotated[PositiveInt | None, Meta(description="How many levels to descend; 1 when left out.")] = None
     limit: Annotated[PositiveInt | None, Meta(description="How many entries to return at most.")] = None
@@ -103,7 +105,7 @@ class EntryDetails(Struct, frozen=True, kw_only=True, omit_defaults=True):
     problem: str | None = None
 
 
-class ListDirectoryOutput(Output):
+class ListDirectoryOutput(Output, frozen=True):
     entries: list[str]
     total: int
     truncated: bool = False
@@ -112,7 +114,7 @@ class ListDirectoryOutput(Output):
     marks: dict[str, str] = {}
 
 
-class SearchFilesArgs(Args):
+class SearchFilesArgs(Args, frozen=True):
     path: Annotated[str, Meta(description="Where to search: absolute, or relative to the workspace.")]
     pattern: Annotated[str, Meta(description="A glob over file names; with content_search a regular expression.")]
     content_search: Annotated[bool, Meta(description="Search inside files instead of over their names.")] = False
@@ -133,7 +135,7 @@ class Match(Struct, frozen=True, kw_only=True, omit_defaults=True):
     after: list[str] | None = None
 
 
-class SearchFilesOutput(Output):
+class SearchFilesOutput(Output, frozen=True):
     matches: list[Match]
     total: int | None = None
     truncated: bool = False
@@ -141,7 +143,7 @@ class SearchFilesOutput(Output):
     warnings: list[str] = []
 
 
-class RunCommandArgs(Args):
+class RunCommandArgs(Args, frozen=True):
     command: Annotated[str, Meta(description="Given to bash as it is, with the workspace as working directory.")]
     timeout_s: Annotated[
         Annotated[float, Meta(gt=0, le=86400)] | None, Meta(description="Wall time after which it is killed.")
@@ -150,7 +152,7 @@ class RunCommandArgs(Args):
     background: Annotated[bool, Meta(description="Not offered yet: true is refused.")] = False
 
 
-class RunCommandOutput(Output):
+class RunCommandOutput(Output, frozen=True):
     stdout: str
     stderr: str
     exit_code: int | None
@@ -172,12 +174,12 @@ class PlanStep(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: list[str] = []
 
 
-class PlanProposeArgs(Args):
+class PlanProposeArgs(Args, frozen=True):
     summary: Annotated[str, Meta(min_length=1, max_length=10_000, description="What will be done, and why.")]
     steps: Annotated[list[PlanStep], Meta(max_length=200, description="The steps, in order.")] = []
 
 
-class PlanProposeOutput(Output):
+class PlanProposeOutput(Output, frozen=True):
     digest: str
     version: int
     state: str
