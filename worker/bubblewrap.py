@@ -1,0 +1,91 @@
+"""Bubblewrap: which binary, whether it is new enough, and the arguments that build the wall.
+
+Imports nothing but the standard library: the launcher runs it too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+
+MINIMUM_VERSION = (0, 8)
+"""The first with --disable-userns and --size."""
+
+SYSTEM_TREES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""What commands may read and run besides their workspace."""
+
+ETC = (
+    "alternatives", "bash_completion.d", "ca-certificates", "crypto-policies", "debian_version", "fonts", "gitconfig",
+    "group", "host.conf", "hosts", "inputrc", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
+    "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "magic", "mime.types", "nsswitch.conf", "os-release",
+    "passwd", "perl", "pki/tls/certs", "pki/ca-trust", "protocols", "python3", "services", "shells",
+    "ssl/certs", "ssl/openssl.cnf", "ssl/cert.pem", "terminfo", "timezone", "vimrc",
+)  # fmt: skip
+"""What they may read of /etc: nothing that holds a secret, nothing that a resolver or a login needs."""
+
+
+def candidates(path: str | None = None) -> list[str]:
+    """Where a bwrap may be found, the host's own first: only it has an AppArmor profile on some systems."""
+    found = [shutil.which("bwrap", path=path or os.defpath), os.path.join(os.path.dirname(sys.executable), "bwrap")]
+    return list(dict.fromkeys(name for name in found if name and os.access(name, os.X_OK)))
+
+
+def version(binary: str) -> tuple[int, ...]:
+    """The binary's version, or () where it can't be told."""
+    try:
+        shown = subprocess.run([binary, "--version"], capture_output=True, timeout=10, check=False, env={})
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(rb"(\d+)\.(\d+)(?:\.(\d+))?", shown.stdout)
+    return tuple(int(part) for part in found.groups(b"0")) if found else ()
+
+
+def system_arguments() -> list[str]:
+    """Everything that is the same for all commands: namespaces, and the read-only system."""
+    arguments = [
+        "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
+        "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv",
+    ]  # fmt: skip
+    for tree in SYSTEM_TREES:
+        if os.path.islink(tree):
+            arguments += ["--symlink", os.readlink(tree), tree]
+        elif os.path.isdir(tree):
+            arguments += ["--ro-bind", tree, tree]
+    for path in etc_paths():
+        arguments += ["--ro-bind", os.path.realpath(path), path]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    return arguments
+
+
+def etc_paths() -> list[str]:
+    """The entries of `ETC` that this host has."""
+    found = (os.path.join("/etc", name) for name in ETC)
+    return [path for path in found if os.path.exists(path) and _is_plain(path)]
+
+
+def _is_plain(path: str) -> bool:
+    mode = os.stat(path).st_mode
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode)
+
+
+def job_arguments(
+    *, workspace: str, writable: bool, cwd: str, read_only: list[str], tmp_bytes: int, env: dict[str, str]
+) -> list[str]:
+    """What differs from command to command. The workspace has the same path inside as outside.
+
+    The order matters: a workspace may lie beneath /tmp, and the root is closed last.
+    """
+    size = str(tmp_bytes)
+    arguments = ["--size", size, "--tmpfs", "/tmp", "--size", size, "--tmpfs", "/dev/shm"]  # noqa: S108
+    arguments += ["--symlink", "/tmp", "/var/tmp", "--dir", "/run"]  # noqa: S108
+    for path in read_only:
+        arguments += ["--ro-bind", path, path]
+    arguments += ["--bind" if writable else "--ro-bind", workspace, workspace]
+    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
+    for name, value in env.items():
+        arguments += ["--setenv", name, value]
+    return arguments

@@ -1,0 +1,210 @@
+"""The launcher's process of one slot: runs one job after the other, watches its limits, ends its tree.
+
+Imports nothing but the standard library and its neighbours, which do the same.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import resource
+import select
+import socket
+import time
+from typing import Any, NoReturn
+
+from worker import jail, proctree
+
+_PR_SET_CHILD_SUBREAPER = 36
+_FIRST_LOOK_S = 0.05
+_LOOK_EACH_S = 0.1
+_SETTLE_S = 0.02
+_MAX_MESSAGE = 64 * 1024
+_MAX_NAMES = 20
+_INIT_OF_WALL = re.compile(rb'"child-pid":\s*(\d+)')
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Gone(Exception):
+    """The worker has closed its end, or the child died before it had a job."""
+
+
+def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) -> NoReturn:
+    """One job after the other, until the worker closes the control socket."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    number = 0
+    while True:
+        number += 1
+        status_read, status_write = os.pipe()
+        block_read, block_write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            for unused in (status_read, block_write):
+                os.close(unused)
+            control.close()
+            jail.become(jobs, prepared, status_write, block_read)
+        for unused in (status_write, block_read):
+            os.close(unused)
+        job = Job(control, number, pid, status_read, block_write)
+        try:
+            job.follow()
+        except (_Gone, OSError):
+            proctree.kill_all(os.getpid())
+            os._exit(0)
+        job.close()
+
+
+class Job:
+    """One job, from waiting for it to the end of its tree."""
+
+    def __init__(self, control: socket.socket, number: int, pid: int, status: int, block: int) -> None:
+        self.control = control
+        self.number = number
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
+        self.status = status
+        self.block: int | None = block
+        self.wall = b""
+        self.watch: dict[str, Any] = {}
+        self.look_at: float | None = None
+        self.kill = False
+        self.limit: str | None = None
+        self.exit_code: int | None = None
+        self.cpu_s = 0.0
+        self.peak_bytes = 0
+        os.set_blocking(status, False)
+
+    def close(self) -> None:
+        """Give the descriptors back."""
+        os.close(self.pidfd)
+        os.close(self.status)
+        if self.block is not None:
+            os.close(self.block)
+
+    def follow(self) -> None:
+        """Until nothing of the job is left, and reported.
+
+        Raises:
+            _Gone: there is nobody to report to.
+        """
+        self._wait()
+        killed: list[str] = []
+        if self.exit_code is None:
+            killed = proctree.kill_all(os.getpid())
+        elif not self._settled():
+            self._drain()
+            killed = proctree.kill_all(os.getpid())
+        self._read_status()
+        self._send(
+            event="ended",
+            exit_code=self.exit_code,
+            killed=_without_wall(killed),
+            limit=self.limit,
+            cpu_s=self.cpu_s,
+            peak_bytes=self.peak_bytes,
+            wall=self.wall.decode("utf-8", "replace"),
+        )
+
+    def _send(self, **report: Any) -> None:
+        self.control.send(json.dumps({"job": self.number, **report}).encode())
+
+    def _wait(self) -> None:
+        # Until the shell has ended by itself (exit_code is set then), or it is time to kill all.
+        poll = select.poll()
+        for descriptor in (self.control.fileno(), self.pidfd, self.status):
+            poll.register(descriptor, select.POLLIN)
+        while not self.kill:
+            timeout = None if self.look_at is None else max(0.0, self.look_at - time.monotonic()) * 1000
+            ready = {found for found, _ in poll.poll(timeout)}
+            if self.control.fileno() in ready:
+                self._hear()
+            if self.status in ready and not self._read_status():
+                poll.unregister(self.status)
+            if self.pidfd in ready:
+                self._ended()
+                return
+            if self.look_at is not None and time.monotonic() >= self.look_at:
+                self._look()
+
+    def _ended(self) -> None:
+        if not self.watch:
+            raise _Gone
+        _, status, used = os.wait4(self.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self.exit_code = code if code >= 0 else 128 - code
+        self.cpu_s = max(self.cpu_s, used.ru_utime + used.ru_stime)
+        self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
+
+    def _hear(self) -> None:
+        data = self.control.recv(_MAX_MESSAGE)
+        if not data:
+            raise _Gone
+        message = json.loads(data)
+        # A kill that crossed the end of the job before must not hit this one.
+        if message["job"] != self.number:
+            return
+        if message["op"] == "kill":
+            self.kill = True
+        else:
+            self.watch = message
+            self.look_at = time.monotonic() + _FIRST_LOOK_S
+
+    def _read_status(self) -> bool:
+        # What bwrap says of itself. False at its end.
+        try:
+            data = os.read(self.status, 4096)
+        except BlockingIOError:
+            return True
+        self.wall += data
+        if self.block is not None and (found := _INIT_OF_WALL.search(self.wall)):
+            self._limit_processes(int(found[1]))
+            os.close(self.block)
+            self.block = None
+        return bool(data)
+
+    def _limit_processes(self, init: int) -> None:
+        # Only now, inside its own user namespace, is the command counted apart from all else of this uid.
+        if os.getuid() != 0:
+            wanted = self.watch["processes"] + 2
+            _, ceiling = resource.prlimit(init, resource.RLIMIT_NPROC)
+            if ceiling != resource.RLIM_INFINITY:
+                wanted = min(wanted, ceiling)
+            resource.prlimit(init, resource.RLIMIT_NPROC, (wanted, wanted))
+
+    def _look(self) -> None:
+        used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
+        self.cpu_s = max(self.cpu_s, used.cpu_s)
+        self.peak_bytes = max(self.peak_bytes, used.memory_bytes)
+        for limit, amount, allowed in (
+            ("cpu", used.cpu_s, self.watch["cpu_s"]),
+            ("memory", used.memory_bytes, self.watch["memory_bytes"]),
+            ("processes", used.tasks, self.watch["processes"]),
+        ):
+            if amount >= allowed:
+                self.limit = limit
+                self.kill = True
+        self.look_at = time.monotonic() + _LOOK_EACH_S
+
+    def _settled(self) -> bool:
+        # The wall's own init ends a moment after the shell.
+        deadline = time.monotonic() + _SETTLE_S
+        while not proctree.reap(block_s=0.002):
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _drain(self) -> None:
+        # Something outlives the shell: it may finish writing, for a short while.
+        left = _without_wall([seen.name for seen in proctree.below(os.getpid())])
+        self._send(event="exited", exit_code=self.exit_code, left=left)
+        deadline = time.monotonic() + self.watch["drain_s"]
+        while not self.kill and time.monotonic() < deadline and not proctree.reap():
+            if select.select([self.control], [], [], 0.01)[0]:
+                self._hear()
+
+
+def _without_wall(names: list[str]) -> list[str]:
+    return [name for name in names if name != "bwrap"][:_MAX_NAMES]
