@@ -100,18 +100,18 @@ def decode_reply(data: bytes | str) -> AnyReply:
     """A reply stream entry's JSON.
 
     Raises:
-        ValueError: it is not a reply of ours.
+        msgspec.DecodeError: it is not a reply of ours. A ValueError, like all that msgspec raises.
     """
     return _decode(_reply_decoder, data, "$")
 
 
 def _decode(decoder: msgspec.json.Decoder[T], data: bytes | msgspec.Raw | str, where: str) -> T:
+    """Raises msgspec.ValidationError or DecodeError, both ValueErrors, whatever the data."""
     try:
         return decoder.decode(data)
     except RecursionError:
-        raise ValueError(f"nested too deeply - at `{where}`") from None
+        raise msgspec.ValidationError(f"nested too deeply - at `{where}`") from None
     except msgspec.ValidationError as error:
         message = str(error)
-        raise ValueError(
-            message.replace("`$", f"`{where}") if "`$" in message else f"{message} - at `{where}`"
-        ) from None
+        found = message.replace("`$", f"`{where}") if "`$" in message else f"{message} - at `{where}`"
+        raise msgspec.ValidationError(found) from None

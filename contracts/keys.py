@@ -58,7 +58,11 @@ def session(q: str, s: str) -> str:
 
 
 def running(q: str, s: str) -> str:
-    """Hash: call to effect class, for the calls that hold the session. Worker only. Life: TTL, removed when empty."""
+    """Hash of the session's calls that are claimed, granted or waiting. Worker only. Life: TTL, removed when empty.
+
+    Field a call: `r`, `e` holds the session as reader or alone, `R`, `E` waits to, `x` is answered without running.
+    Fields `#r`, `#e`, `#w` count them.
+    """
     return f"reef:{{{q}}}:running:{s}"
 
 
@@ -73,12 +77,12 @@ def workspace(q: str, w: str) -> str:
 
 
 def replies(q: str, s: str) -> str:
-    """Stream: one field `r`, JSON. Writer worker; reader agent. Life: TTL, capped in length."""
+    """Stream: one field `reply`, JSON. Writer worker; reader agent. Life: TTL, capped in length."""
     return f"reef:{{{q}}}:replies:{s}"
 
 
 def done(q: str, s: str, c: str) -> str:
-    """Hash: digest of the call, stream id of its reply, and the reply itself up to 4 KB. Writer worker. Life: TTL."""
+    """String: digest of the call, stream id of its reply, and the reply up to 4 KB, a space between. Life: PX."""
     return f"reef:{{{q}}}:done:{s}:{c}"
 
 

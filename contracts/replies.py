@@ -77,20 +77,15 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     incident: str | None = None
 
 
-class Reply(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every entry carries."""
-
-    v: int = 1
-    session: str
-    call: str
-
-
-class Progress(Reply, tag="progress"):
+class Progress(Struct, frozen=True, kw_only=True, tag_field="kind", tag="progress"):
     """Output of a call that is still running. `seq` counts from 1 within the call; gaps never occur unsaid.
 
     `dropped_bytes` says how much output was left out since the entry before.
     """
 
+    v: int = 1
+    session: str
+    call: str
     seq: int
     stream: Literal["stdout", "stderr"]
     text: str
@@ -98,30 +93,33 @@ class Progress(Reply, tag="progress"):
     level: Level = Level.PUBLIC
 
 
-class Terminal(Reply):
-    """The one terminal reply of a call."""
+class Terminal(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """The one terminal reply of a call. `taint` stands before all free text: `finish.lua` may raise it in place."""
 
+    v: int = 1
+    session: str
+    call: str
     tool: str
-    output: dict[str, Any] | None = None
-    error: Error | None = None
-    level: Level = Level.PUBLIC
     taint: Level = Level.PUBLIC
+    level: Level = Level.PUBLIC
     sandbox: str = "none"
     attempt: int = 1
     queued_ms: int = 0
     run_ms: int = 0
     truncated: bool = False
+    output: Any = None
+    error: Error | None = None
 
 
-class Completed(Terminal, tag="completed"):
+class Completed(Terminal, frozen=True, tag="completed"):
     """The tool ran; `output` has its answer."""
 
 
-class Denied(Terminal, tag="denied"):
+class Denied(Terminal, frozen=True, tag="denied"):
     """A policy said no, or asks for approval; nothing ran."""
 
 
-class Failed(Terminal, tag="failed"):
+class Failed(Terminal, frozen=True, tag="failed"):
     """It could not be done, or nobody can tell; `error` says which."""
 
 

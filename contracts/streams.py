@@ -1,0 +1,164 @@
+"""Reads the reply streams of many sessions with one blocking command, and hands each reply to who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from contracts import keys
+from contracts.codec import decode_reply
+from contracts.replies import AnyReply, Progress, TerminalReply
+
+BLOCK_MS = 5000
+OnProgress = Callable[[Progress], None]
+Entries = list[tuple[bytes, dict[bytes, bytes]]]
+
+WATCH_LIFE_S = 30.0
+"""How long a session's stream is read on after its last call: joining a blocked read costs a reconnection."""
+
+
+@dataclass(slots=True)
+class _Session:
+    position: str
+    used: float
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """One wait for the terminal reply of one call."""
+
+    key: tuple[str, str]
+    future: asyncio.Future[TerminalReply]
+    on_progress: OnProgress | None
+    since: float = field(default_factory=time.monotonic)
+
+
+class ReplyReader:
+    """Reads only while somebody waits."""
+
+    def __init__(self, redis: Redis, queue: str) -> None:
+        self._redis = redis
+        self._queue = queue
+        self._sessions: dict[str, _Session] = {}
+        self._waiters: dict[tuple[str, str], list[Waiter]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._read: asyncio.Future[Any] | None = None
+        self._reading: frozenset[str] = frozenset()
+
+    def knows(self, session: str) -> bool:
+        """Whether the stream's position is known and still followed."""
+        return session in self._sessions
+
+    def learn(self, session: str, position: str) -> None:
+        """Replies after this stream id are new."""
+        self._sessions.setdefault(session, _Session(position, time.monotonic()))
+
+    def expect(self, session: str, call: str, on_progress: OnProgress | None) -> Waiter:
+        """Announces a wait, before the call is submitted. Ends with `forget`."""
+        waiter = Waiter((session, call), asyncio.get_running_loop().create_future(), on_progress)
+        self._waiters.setdefault(waiter.key, []).append(waiter)
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Ends a wait."""
+        waiters = self._waiters[waiter.key]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._waiters[waiter.key]
+
+    async def wait(self, waiter: Waiter) -> TerminalReply:
+        """The terminal reply of an expected call, whose session's position must be known."""
+        session = waiter.key[0]
+        self._sessions[session].used = time.monotonic()
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        elif session not in self._reading and self._read is not None:
+            self._read.cancel()
+        return await waiter.future
+
+    async def close(self) -> None:
+        """Stops reading."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        failures = 0
+        while self._waiters:
+            try:
+                answer = await self._read_once()
+                failures = 0
+            except (RedisError, OSError):
+                failures += 1
+                await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
+                continue
+            for name, entries in answer or ():
+                self._hand_out(name.decode().rsplit(":", 1)[1], entries)
+            if answer == []:
+                await self._look_for_trimmed()
+
+    async def _read_once(self) -> list[tuple[bytes, Entries]] | None:
+        """What is new; nothing after BLOCK_MS; None where a session joined meanwhile."""
+        now = time.monotonic()
+        busy = {session for session, _ in self._waiters}
+        for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
+            del self._sessions[name]
+        streams: dict[Any, Any] = {
+            keys.replies(self._queue, name): each.position for name, each in self._sessions.items()
+        }
+        self._reading = frozenset(self._sessions)
+        if not streams:
+            await asyncio.sleep(0.01)
+            return None
+        self._read = asyncio.ensure_future(self._redis.xread(streams, count=1000, block=BLOCK_MS))
+        try:
+            answer: list[tuple[bytes, Entries]] = await self._read
+            return answer or []
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._read.cancel()
+                raise
+            return None
+        finally:
+            self._read = None
+
+    def _hand_out(self, session: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+        for entry_id, fields in entries:
+            self._sessions[session].position = entry_id.decode()
+            try:
+                reply = decode_reply(fields[b"reply"])
+            except (KeyError, msgspec.DecodeError):
+                continue
+            for waiter in self._waiters.get((session, reply.call), ()):
+                self._hand_over(waiter, reply)
+
+    @staticmethod
+    def _hand_over(waiter: Waiter, reply: AnyReply) -> None:
+        if isinstance(reply, Progress):
+            if waiter.on_progress is not None:
+                waiter.on_progress(reply)
+        elif not waiter.future.done():
+            waiter.future.set_result(reply)
+
+    async def _look_for_trimmed(self) -> None:
+        """A reply that was trimmed from its stream before it was read still stands in the stored outcome."""
+        now = time.monotonic()
+        for (session, call), waiters in list(self._waiters.items()):
+            if now - waiters[0].since < BLOCK_MS / 1000:
+                continue
+            with contextlib.suppress(RedisError, OSError):
+                done = await self._redis.get(keys.done(self._queue, session, call))
+                stored = done.split(b" ", 2)[2] if done else b""
+                if stored:
+                    for waiter in waiters:
+                        self._hand_over(waiter, decode_reply(stored))

@@ -1,0 +1,282 @@
+"""The door to Redis: one method a script, and the bell. Nothing above speaks Redis' commands."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Sequence
+from importlib import resources
+from typing import Any
+
+from msgspec import Struct
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, RedisError
+
+from contracts import keys
+from contracts.calls import Session, read_job_id
+from contracts.levels import read_level
+from contracts.plans import Approval, Plan
+from contracts.tools import TOOLS, Effect
+from worker.settings import Settings
+
+UNREACHABLE = (RedisError, OSError, TimeoutError)
+"""What every method of Broker may raise: Redis is away or unwilling, and the same call may work later."""
+
+SCAN_BUDGET = 1000
+MAX_READ_ATTEMPTS = 3
+
+CLASSES = ";" + "".join(
+    f"{name}={'r' if tool.effect is Effect.READ else 'e' if tool.allowed_while_planning else 'w'};"
+    for name, tool in TOOLS.items()
+)
+"""For claim.lua: `r` read, `w` effect on the workspace, `e` effect on nothing but the session's own records."""
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """One call, claimed: what claim.lua found. `word` says whether it may run (`run`) or what to answer instead."""
+
+    id: str
+    queue: str
+    token: int
+    attempt: int
+    word: str
+    tool_seen: str
+    payload: bytes
+    now_ms: int
+    session: Session
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The answer of one claim. `due_ms` is how long until the next entry is due, or -1 when there is none."""
+
+    calls: list[Claimed]
+    more: bool
+    due_ms: int
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """What finish.lua needs of one call that has ended."""
+
+    id: str
+    queue: str
+    token: int
+    reply: bytes
+    digest: str
+    level: str
+    audit: bytes = b""
+    plan: str = ""
+
+
+def load_script(name: str) -> str:
+    """A script's text with what it includes from `_<name>.lua` files.
+
+    `--@include name` lines keep shared Lua in one place; Redis has no modules.
+    """
+    folder = resources.files("worker") / "lua"
+    text = (folder / f"{name}.lua").read_text()
+    return re.sub(r"--@include (\w+)\n", lambda found: (folder / f"_{found[1]}.lua").read_text(), text)
+
+
+async def _command(redis: Redis, *words: Any) -> Any:
+    return await redis.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+class _Script:
+    def __init__(self, name: str) -> None:
+        self.text = load_script(name)
+        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    async def __call__(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Any:
+        try:
+            return await _command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
+        except NoScriptError:
+            await redis.script_load(self.text)
+            return await _command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
+
+
+class Broker:
+    """Speaks to one Redis for one worker process. Every method may raise redis.RedisError or OSError.
+
+    `redis` answers at once and must have a socket time-out; `bell` is for the one blocking command.
+    """
+
+    def __init__(self, redis: Redis, bell: Redis, settings: Settings, worker: str) -> None:
+        self.redis = redis
+        self._bell = bell
+        self._worker = worker
+        self._lease_ms = int(settings.lease_s * 1000)
+        self._settings = settings
+        self._claim, self._finish, self._renew = _Script("claim"), _Script("finish"), _Script("renew")
+        self._release, self._cancel, self._progress = _Script("release"), _Script("cancel"), _Script("progress")
+        self._claim_tail = (
+            settings.max_payload_bytes,
+            CLASSES,
+            settings.session_readers,
+            SCAN_BUDGET,
+            int(settings.claim_life_s * 1000),
+            MAX_READ_ATTEMPTS,
+        )
+        self._finish_head = (
+            settings.session_readers,
+            int(settings.reply_life_s * 1000),
+            settings.replies_kept,
+            int(settings.outcome_life_s * 1000),
+            4096,
+            settings.audit_kept,
+            int(settings.plan_life_s * 1000),
+        )
+
+    async def listen(self, queues: Sequence[str], timeout_s: float) -> str | None:
+        """Blocks until a bell rings or the time is over. The queue whose bell rang."""
+        rung = await _command(self._bell, "BLPOP", *(keys.bell(q) for q in queues), timeout_s)
+        return None if rung is None else next(q for q in queues if keys.bell(q).encode() == rung[0])
+
+    async def ring(self, queue: str) -> None:
+        """Wakes a worker of the queue."""
+        await _command(self.redis, "LPUSH", keys.bell(queue), 1)
+
+    async def claim(self, queue: str, slots: int, heartbeat: bytes) -> Turn:
+        """Claims up to `slots` due calls of a queue."""
+        q = queue
+        names = (
+            keys.queue(q),
+            keys.batch(q),
+            keys.leases(q),
+            keys.fence(q),
+            keys.bell(q),
+            keys.workers(q),
+            keys.dead(q),
+        )
+        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail)
+        now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
+        calls = [_read_claim(q, now_ms, row, self._settings.require_sessions) for row in rows]
+        return Turn(calls=calls, more=bool(more), due_ms=due_ms)
+
+    async def finish(self, queue: str, endings: Sequence[Ending]) -> tuple[int, list[str]]:
+        """Publishes endings of one queue. Returns how many calls were granted, and a word an ending: done or stale."""
+        names = (keys.leases(queue), keys.bell(queue), keys.audit(queue), keys.queue(queue))
+        argv: list[Any] = [queue, *self._finish_head]
+        for e in endings:
+            argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan)
+        granted, *words = await self._finish(self.redis, names, argv)
+        return granted, [word.decode() for word in words]
+
+    async def renew(self, queue: str, claims: Sequence[Claimed], heartbeat: bytes) -> list[str]:
+        """Renews leases. Returns a word a claim: kept, lost, cancel."""
+        argv: list[Any] = [queue, self._lease_ms, self._worker, heartbeat]
+        for claim in claims:
+            argv += (claim.id, claim.token)
+        words = await self._renew(self.redis, (keys.leases(queue), keys.workers(queue)), argv)
+        return [word.decode() for word in words]
+
+    async def release(self, queue: str, claims: Sequence[Claimed]) -> int:
+        """Gives back claims that were not started. Returns how many were still ours."""
+        return await self._give_back(queue, "these", claims)
+
+    async def release_others(self, queue: str, known: Sequence[Claimed | Ending]) -> int:
+        """Gives back this worker's claims that it does not know of: the answer to their claim was lost."""
+        return await self._give_back(queue, "others", known)
+
+    async def _give_back(self, queue: str, which: str, claims: Sequence[Claimed | Ending]) -> int:
+        argv: list[Any] = [queue, self._worker, which]
+        for claim in claims:
+            argv += (claim.id, claim.token)
+        released: int = await self._release(self.redis, (keys.leases(queue), keys.bell(queue)), argv)
+        return released
+
+    async def bring_forward(self, queue: str, session: str, call: str) -> str:
+        """Brings a call to be cancelled to the front. Returns front, running or unknown."""
+        names = (keys.leases(queue), keys.bell(queue), keys.queue(queue), keys.batch(queue))
+        argv = (queue, session, call, self._settings.session_readers, int(self._settings.claim_life_s * 1000))
+        word: bytes = await self._cancel(self.redis, names, argv)
+        return word.decode()
+
+    async def progress(self, claim: Claimed, level: str, entries: Sequence[bytes]) -> bool:
+        """Appends progress entries. False if the claim is no longer ours or Redis can't take them. Never raises."""
+        life_ms, kept = int(self._settings.reply_life_s * 1000), self._settings.replies_kept
+        argv = (claim.queue, claim.id, claim.token, level, life_ms, kept, *entries)
+        try:
+            word: bytes = await self._progress(self.redis, (keys.leases(claim.queue),), argv)
+        except UNREACHABLE:
+            return False
+        return word == b"done"
+
+    async def cancels(self, channels: Sequence[str]) -> AsyncIterator[tuple[str, str, str]]:
+        """Yields (channel, session, call) for each wish to cancel that is made while this is read."""
+        async with self._bell.pubsub() as listener:
+            await listener.subscribe(*channels)
+            while True:
+                message = await listener.get_message(ignore_subscribe_messages=True, timeout=None)
+                if message is None:
+                    continue
+                session, _, call = message["data"].decode(errors="replace").partition(":")
+                yield message["channel"].decode(), session, call
+
+    async def bury(self, queue: str, job_id: str, why: str) -> None:
+        """Notes in the dead-letter stream what could not be answered."""
+        await self.redis.xadd(keys.dead(queue), {"id": job_id[:512], "why": why[:512]}, maxlen=10_000)
+
+    async def forget(self, queue: str) -> None:
+        """Takes this worker out of the heartbeats."""
+        await _command(self.redis, "HDEL", keys.workers(queue), self._worker)
+
+    async def close(self) -> None:
+        """Closes both connections."""
+        await self.redis.aclose()
+        await self._bell.aclose()
+
+
+def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool) -> Claimed:
+    job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
+    name = read_job_id(job_id.decode()).session
+    prepared = place is not None
+    session = Session(
+        name=name,
+        prepared=prepared or not require_sessions,
+        workspace=place.decode(errors="replace") if prepared else name,
+        mode=_text(mode) or "normal",
+        taint=read_level(_text(taint)),
+        workspace_level=read_level(_text(level)),
+        workspace_pin=read_level(_text(pin)) if pin else None,
+        plan=_read_plan(planned[0], planned[1]),
+        approval=_read_approval(*planned[2:7]),
+    )
+    return Claimed(
+        id=job_id.decode(),
+        queue=queue,
+        token=token,
+        attempt=attempt,
+        word=word.decode(),
+        tool_seen=tool.decode(),
+        payload=payload,
+        now_ms=now_ms,
+        session=session,
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _read_plan(digest: bytes | None, version: bytes | None) -> Plan | None:
+    if digest is None:
+        return None
+    return Plan(digest=digest.decode(errors="replace"), version=int(version or 0))
+
+
+def _read_approval(
+    digest: bytes | None, verdict: bytes | None, approver: bytes | None, expires: bytes | None, reason: bytes | None
+) -> Approval | None:
+    if digest is None or verdict not in (b"approved", b"rejected"):
+        return None
+    try:
+        expires_ms = int(expires or 0)
+    except ValueError:
+        return None
+    return Approval(
+        digest=digest.decode(errors="replace"),
+        verdict="approved" if verdict == b"approved" else "rejected",
+        approver=_text(approver) or "",
+        expires_ms=expires_ms,
+        reason=_text(reason) or "",
+    )

@@ -1,0 +1,257 @@
+"""The life of one call, top to bottom: decode, judge, run, classify, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import Struct, json
+
+from contracts.calls import JobId, ToolCall, read_job_id
+from contracts.codec import decode_call, encode, payload_digest
+from contracts.levels import Level, highest
+from contracts.plans import digest_of
+from contracts.replies import Completed, Denied, Error, ErrorCode, Failed, TerminalReply
+from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
+from worker.audit import AuditLog
+from worker.broker import Broker, Claimed, Ending
+from worker.decisions import Decision, Judged, Verdict
+from worker.failures import CallFailed, classify, error_of
+from worker.hooks.post_tool_response import Classified, PostToolResponse, Withheld
+from worker.hooks.pre_tool_call import PreToolCall
+from worker.metrics import Metrics
+from worker.process import Limits
+from worker.progress import ProgressWriter
+from worker.sandbox import Sandbox
+from worker.tools.context import ToolContext
+from worker.workspace import Workspace
+
+log = logging.getLogger("toolreef")
+
+RunTool = Callable[[Any, ToolContext], Awaitable[Output]]
+StopReason = Literal["cancelled", "interrupted"]
+
+_ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
+    "too_large": ("too_large", "the call's payload is larger than this queue takes", "write the data in parts"),
+    "cancelled": ("cancelled", "cancelled before it started", None),
+    "interrupted": (
+        "interrupted",
+        "a worker died or lost its lease while it had this call; nobody can tell how far it came",
+        "look at the state of the workspace, then decide; a new call needs a new call id",
+    ),
+    "changed": ("invalid_call", "the payload changed between two deliveries", None),
+    "lost": ("expired", "the payload expired before the call's turn came", None),
+}
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Parts:
+    """What every call of this worker process is carried out with."""
+
+    tools: Mapping[str, RunTool]
+    gate: PreToolCall
+    classify: PostToolResponse
+    broker: Broker
+    audit: AuditLog
+    sandbox: Sandbox
+    limits: Limits
+    metrics: Metrics
+    open_workspace: Callable[[JobId, str], Workspace]
+    tool_timeout_s: float
+
+
+class Running:
+    """One claimed call on its way. `stop` ends it and says why."""
+
+    __slots__ = ("claim", "renewed", "stop_reason", "task")
+
+    def __init__(self, claim: Claimed, claimed: float) -> None:
+        self.claim = claim
+        self.renewed = claimed
+        self.stop_reason: StopReason | None = None
+        self.task: asyncio.Task[Ending] | None = None
+
+    def stop(self, reason: StopReason) -> None:
+        """Cancels the call's task, once."""
+        if self.stop_reason is None and self.task is not None and not self.task.done():
+            self.stop_reason = reason
+            self.task.cancel()
+
+
+class _Outcome(Struct, kw_only=True):
+    """What became of the call so far; filled in as it goes, so that a stop at any point leaves a true answer."""
+
+    call: ToolCall | None = None
+    digest: str = ""
+    denied: Decision | None = None
+    context: Any = None
+    started: bool = False
+    output: Output | None = None
+    error: Error | None = None
+
+
+async def execute(running: Running, parts: Parts) -> Ending:
+    """Carries one claimed call out and returns what to publish. Answers every failure; raises only CancelledError that
+    nobody of ours asked for."""
+    claim, began = running.claim, time.monotonic()
+    outcome = _Outcome()
+    try:
+        outcome.call, outcome.digest = _open(claim)
+        if await _permit(outcome, claim, parts):
+            outcome.output = await _run(outcome, claim, parts)
+    except asyncio.CancelledError:
+        if running.stop_reason is None:
+            raise
+        outcome.error = _stopped(running.stop_reason, outcome)
+    except Exception as error:  # noqa: BLE001 - the one place where what a call raises becomes its answer
+        outcome.error = classify(error, incident_of=claim.id)
+        outcome.output = getattr(error, "output", None)
+    if outcome.output is None and outcome.context is not None:
+        outcome.output = outcome.context.partial_output
+    return _end(outcome, claim, parts, int((time.monotonic() - began) * 1000))
+
+
+def _open(claim: Claimed) -> tuple[ToolCall, str]:
+    """Step 2: what is malformed, expired, changed or already decided by the claim goes no further."""
+    if claim.word != "run":
+        code, message, hint = _ANSWERED_UNRUN[claim.word]
+        raise CallFailed(code, message, hint=hint)
+    try:
+        call, digest = decode_call(read_job_id(claim.id), claim.payload)
+    except ValueError as error:
+        raise CallFailed("invalid_call", str(error)) from None
+    if call.tool != claim.tool_seen:
+        raise CallFailed("invalid_call", "the payload's head names another tool than its body")
+    if call.deadline_ms is not None and call.deadline_ms <= claim.now_ms:
+        raise CallFailed("expired", f"the deadline passed {claim.now_ms - call.deadline_ms} ms before the call's turn")
+    return call, digest
+
+
+async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
+    """Step 3: PRE_TOOL_CALL. The decision of an effect stands in the audit file before the effect."""
+    call = outcome.call
+    assert call is not None
+    workspace = parts.open_workspace(read_job_id(claim.id), claim.session.workspace)
+    judged = Judged(call=call, session=claim.session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
+    decision = await parts.gate(judged)
+    parts.audit.decided(
+        claim.id, call.tool, outcome.digest, decision.verdict.value, decision.policy, decision.rule, claim.attempt
+    )
+    if decision.verdict is not Verdict.ALLOW:
+        outcome.denied = decision
+        outcome.error = _refusal(decision)
+        return False
+    remaining_s = None if call.deadline_ms is None else (call.deadline_ms - claim.now_ms) / 1000
+    outcome.context = ToolContext(
+        workspace=workspace,
+        sandbox=parts.sandbox,
+        limits=parts.limits,
+        session=claim.session,
+        call=call.call,
+        deadline=None if remaining_s is None else time.monotonic() + remaining_s,
+        progress=ProgressWriter(claim, parts.broker, parts.classify).write,
+    )
+    return True
+
+
+async def _run(outcome: _Outcome, claim: Claimed, parts: Parts) -> Output:
+    """Step 4: the tool, inside its time. run_command keeps its own time, to save what was printed."""
+    call, context = outcome.call, outcome.context
+    assert call is not None
+    outcome.started = True
+    if call.tool == "run_command":
+        return await parts.tools[call.tool](call.args, context)
+    allowed_s = parts.tool_timeout_s
+    if context.deadline is not None:
+        allowed_s = min(allowed_s, context.deadline - time.monotonic())
+    try:
+        async with asyncio.timeout(allowed_s):
+            return await parts.tools[call.tool](call.args, context)
+    except TimeoutError:
+        raise CallFailed("timeout", f"{call.tool} took longer than {allowed_s:.3g} s") from None
+
+
+def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending:
+    """Steps 5 and 6: classify, and write the one terminal reply."""
+    opened = outcome.context.opened if outcome.context is not None else ()
+    try:
+        answer = parts.classify(outcome.output, outcome.error, opened, claim.session)
+    except Withheld:
+        withheld = error_of("internal", "the output is withheld: it could not be classified")
+        answer = Classified(None, withheld, Level.PUBLIC)
+    reply = _reply(outcome, answer, claim, parts, run_ms)
+    digest = outcome.digest or payload_digest(claim.payload)
+    kind = type(reply).__struct_config__.tag
+    code = answer.error.code if answer.error else "ok"
+    mark = parts.audit.finished(claim.id, kind, code, answer.level.value, reply.taint.value)
+    summary = {"seq": mark.seq, "hash": mark.hash, "id": claim.id, "tool": reply.tool, "kind": kind, "code": code}
+    return Ending(
+        id=claim.id,
+        queue=claim.queue,
+        token=claim.token,
+        reply=encode(reply),
+        digest=digest,
+        level=answer.level.value,
+        audit=encode(summary),
+        plan=_proposed(outcome.call) if isinstance(reply, Completed) else "",
+    )
+
+
+def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, run_ms: int) -> TerminalReply:
+    job = read_job_id(claim.id)
+    kind: type[Completed | Denied | Failed] = Completed
+    if answer.error is not None:
+        kind = Denied if outcome.denied is not None else Failed
+    parts.metrics.count(kind.__name__.lower())
+    return kind(
+        session=job.session,
+        call=job.call,
+        tool=outcome.call.tool if outcome.call is not None else claim.tool_seen[:64],
+        taint=highest((claim.session.taint, answer.level)),
+        level=answer.level,
+        sandbox=parts.sandbox.tier,
+        attempt=claim.attempt,
+        queued_ms=max(0, claim.now_ms - _enqueued_ms(claim)),
+        run_ms=run_ms,
+        truncated=bool(getattr(answer.output, "truncated", False)),
+        output=answer.output,
+        error=answer.error,
+    )
+
+
+class _EnqueueTime(Struct):
+    et: int = 0
+
+
+_read_enqueue_time = json.Decoder(_EnqueueTime)
+
+
+def _enqueued_ms(claim: Claimed) -> int:
+    try:
+        return min(claim.now_ms, max(0, _read_enqueue_time.decode(claim.payload).et)) or claim.now_ms
+    except (ValueError, RecursionError):
+        return claim.now_ms
+
+
+def _refusal(decision: Decision) -> Error:
+    code: ErrorCode = "approval_required" if decision.verdict is Verdict.ASK else "forbidden"
+    return error_of(code, decision.reason or "forbidden", policy=decision.policy, rule=decision.rule or None)
+
+
+def _stopped(reason: StopReason, outcome: _Outcome) -> Error:
+    """Stopped before the tool began, or in a call that only reads: nothing was done. Else nobody can tell."""
+    harmless = not outcome.started or (outcome.call is not None and TOOLS[outcome.call.tool].effect is Effect.READ)
+    message = "cancelled while running" if reason == "cancelled" else "the worker had to stop before the call had ended"
+    if not outcome.started:
+        message += ", before its tool began"
+    return error_of(reason, message, effect="none" if harmless else "unknown", retryable=harmless)
+
+
+def _proposed(call: ToolCall | None) -> str:
+    if call is None or not isinstance(call.args, PlanProposeArgs):
+        return ""
+    return f"{digest_of(call.args)} {encode(call.args).decode()}"

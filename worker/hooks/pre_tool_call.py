@@ -1,0 +1,48 @@
+"""PRE_TOOL_CALL: every policy judges, the strictest wins; an exception or a time-out is deny."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+
+from contracts.tools import RunCommandArgs
+from worker.decisions import Decision, Judged, deny, strictest
+
+log = logging.getLogger("toolreef")
+
+Policy = Callable[[Judged], Decision | None]
+
+LONG_COMMAND_CHARS = 4096
+"""Above this a command is judged on a thread: parsing 64 KB takes tens of milliseconds, too long for the loop."""
+
+
+class PreToolCall:
+    """The gate before every call. Gets its policies by argument; knows none."""
+
+    def __init__(self, policies: Mapping[str, Policy], timeout_s: float) -> None:
+        self._policies = dict(policies)
+        self._timeout_s = timeout_s
+
+    async def __call__(self, judged: Judged) -> Decision:
+        """The strictest decision of all policies. Never raises for what a policy does."""
+        args = judged.call.args
+        if isinstance(args, RunCommandArgs) and len(args.command) > LONG_COMMAND_CHARS:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    return await asyncio.to_thread(self._judge, judged)
+            except TimeoutError:
+                return deny("gate", "timeout", f"the policies took longer than {self._timeout_s:g} s")
+        return self._judge(judged)
+
+    def _judge(self, judged: Judged) -> Decision:
+        decisions = []
+        for name, policy in self._policies.items():
+            try:
+                decision = policy(judged)
+            except Exception as error:
+                log.error("policy %s failed", name, exc_info=error)
+                decision = deny(name, "error", "the policy failed, so the call is refused")
+            if decision is not None:
+                decisions.append(decision)
+        return strictest(decisions)

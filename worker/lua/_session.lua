@@ -1,0 +1,46 @@
+-- Shared by the scripts: names of a session's keys, counts, and who may run next in it.
+local function session_key(tag, kind, s) return 'reef:' .. tag .. ':' .. kind .. ':' .. s end
+
+local RANK = { PUBLIC = 0, INTERNAL = 1, CONFIDENTIAL = 2, RESTRICTED = 3 }
+
+-- A word that is no level ranks highest, never lower.
+local function rank(level) if not level then return 0 end return RANK[level] or 3 end
+
+local function counts(running)
+  local n = redis.call('HMGET', running, '#r', '#e', '#w')
+  local fields = (n[1] and 1 or 0) + (n[2] and 1 or 0) + (n[3] and 1 or 0)
+  return tonumber(n[1] or 0), tonumber(n[2] or 0), tonumber(n[3] or 0), fields
+end
+
+-- Reads share a session up to `cap`, an effect is alone in it.
+local function admits(class, readers, effects, cap)
+  if class == 'r' then return effects == 0 and readers < cap end
+  return effects == 0 and readers == 0
+end
+
+-- Gives the session to those that waited longest. Returns how many may now be claimed.
+local function grant(tag, leases, s, now, cap)
+  local running, waiting = session_key(tag, 'running', s), session_key(tag, 'waiting', s)
+  local readers, effects, parked, fields = counts(running)
+  local granted = 0
+  while parked > 0 do
+    local c = redis.call('LINDEX', waiting, 0)
+    if not c then parked = 0 break end
+    local class = string.lower(redis.call('HGET', running, c) or 'x')
+    if class ~= 'x' then
+      if not admits(class, readers, effects, cap) then break end
+      if class == 'r' then readers = readers + 1 else effects = effects + 1 end
+      redis.call('HSET', running, c, class)
+      redis.call('ZADD', leases, now, tag .. ':' .. s .. ':' .. c)
+      granted = granted + 1
+      parked = parked - 1
+    end
+    redis.call('LPOP', waiting)
+  end
+  if readers + effects + parked == 0 and redis.call('HLEN', running) == fields then
+    redis.call('DEL', running, waiting)
+  elseif fields > 0 then
+    redis.call('HSET', running, '#r', readers, '#e', effects, '#w', parked)
+  end
+  return granted
+end

@@ -1,0 +1,181 @@
+#!lua flags=allow-oom
+-- Claims due calls up to the free slots: payload, session, plan and approval come with the claim.
+-- KEYS: 1 queue, 2 batch queue, 3 leases, 4 fence, 5 bell, 6 workers, 7 dead letters
+-- ARGV: 1 queue name, 2 free slots, 3 lease ms, 4 owner, 5 heartbeat or '', 6 max payload bytes,
+--       7 classes as ';tool=r;tool=e;tool=w;' (read, effect, effect on the workspace), 8 readers a session may have,
+--       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often
+-- Returns: {now ms, more (0 or 1), ms until something is due or -1, call, call, ...}; a call is
+--   {id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
+--    plan digest, plan version, approval digest, verdict, approver, expiry ms, reason}
+-- Words: run, cancelled, too_large, interrupted, changed, lost
+--@include session
+--@include heartbeat
+local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
+local q, slots, lease_ms, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local max_bytes, classes, cap, budget = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local life, max_reads = tonumber(ARGV[10]), tonumber(ARGV[11])
+local tag = '{' .. q .. '}'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local calls = {}
+
+local function parts(id)
+  if string.sub(id, 1, #tag + 1) ~= tag .. ':' then return nil end
+  local s, c = string.match(string.sub(id, #tag + 2), '^(%w[%w._-]*):(%w[%w._-]*)$')
+  if not s or #s > 64 or #c > 64 then return nil end
+  return s, c
+end
+
+local function bury(id, why)
+  redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'id', string.sub(id, 1, 512), 'why', why)
+end
+
+-- An agent can give its keys a wrong type; that must cost nobody else's claim.
+local function quiet(...)
+  local answer = redis.pcall(...)
+  if type(answer) == 'table' and answer.err then return nil end
+  return answer
+end
+
+local function seen_in(payload)
+  local head = string.sub(payload, 1, 512)
+  return string.match(head, '^%s*{%s*"t"%s*:%s*[%w.+-]+%s*,%s*"f"%s*:%s*"([%w._-]*)"%s*,') or ''
+end
+
+local function class_of(tool)
+  return string.match(classes, ';' .. string.gsub(tool, '[.-]', '%%%0') .. '=(%a);') or 'w'
+end
+
+local function describe(s, c, id, word, tool, payload, writes)
+  local token = redis.call('INCR', fence)
+  local attempts = 'arq:retry:' .. id
+  local attempt = redis.call('INCR', attempts)
+  redis.call('PEXPIRE', attempts, life)
+  redis.call('SET', 'arq:in-progress:' .. id, token .. ' ' .. owner, 'PX', lease_ms + 60000)
+  redis.call('ZADD', leases, now + lease_ms, id)
+  local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
+  local place = session_key(tag, 'workspace', session[1] or s)
+  local level = redis.call('HMGET', place, 'level', 'pin')
+  -- What an effect writes carries its session's taint, so the label rises before the effect starts.
+  if writes and word == 'run' and rank(session[3]) > rank(level[1]) and not (level[2] and rank(session[3]) > rank(level[2])) then
+    redis.call('HSET', place, 'level', session[3])
+    level[1] = session[3]
+  end
+  local plan, approval = { false, false }, { false, false, false, false, false }
+  if tool == 'plan.propose' or (session[2] and session[2] ~= 'normal') then
+    plan = redis.call('HMGET', session_key(tag, 'plan', s), 'digest', 'version')
+    approval = redis.call('HMGET', session_key(tag, 'approval', s), 'digest', 'verdict', 'approver', 'expires_ms', 'reason')
+  end
+  calls[#calls + 1] = { id, token, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2],
+    plan[1], plan[2], approval[1], approval[2], approval[3], approval[4], approval[5] }
+end
+
+local function fetch(id, key)
+  local length = quiet('STRLEN', key) or 0
+  if length > max_bytes then return '', '', 'w', 'too_large' end
+  local payload = length > 0 and quiet('GET', key) or ''
+  local tool = seen_in(payload)
+  return payload, tool, class_of(tool), 'run'
+end
+
+-- From the worker's own set: granted by a finished call, or left by a worker whose lease ended.
+local function again(id)
+  local s, c = parts(id)
+  local running = session_key(tag, 'running', s)
+  local payload, tool, class, word = fetch(id, 'arq:job:' .. id)
+  local held = redis.call('HGET', running, c)
+  local before = tonumber(redis.call('GET', 'arq:retry:' .. id) or 0)
+  local cancelled = redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1
+  if held == 'x' and (cancelled or word ~= 'run') then
+    word = cancelled and 'cancelled' or word
+  elseif payload == '' and word == 'run' then
+    word = before > 0 and 'interrupted' or 'lost'
+  elseif before > 0 and (held ~= 'r' or before >= max_reads) then
+    word = 'interrupted'
+  elseif held == 'r' and class ~= 'r' then
+    word = 'changed'
+  elseif cancelled then
+    word = 'cancelled'
+  end
+  describe(s, c, id, word, tool, payload, class == 'w')
+end
+
+local function first(id, source)
+  redis.call('ZREM', source, id)
+  local s, c = parts(id)
+  if not s then return bury(id, 'not a job id of this queue') end
+  local running, key = session_key(tag, 'running', s), 'arq:job:' .. id
+  if redis.call('HEXISTS', running, c) == 1 then return end
+  if redis.call('EXISTS', session_key(tag, 'done', s) .. ':' .. c) == 1 then
+    redis.call('DEL', key)
+    return
+  end
+  local payload, tool, class, word = fetch(id, key)
+  if payload == '' and word == 'run' then
+    redis.call('DEL', key)
+    return bury(id, 'no payload')
+  end
+  if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1 then word = 'cancelled' end
+  local held = 'x'
+  if word == 'run' then
+    held = class == 'r' and 'r' or 'e'
+    local readers, effects, parked = counts(running)
+    if parked > 0 or not admits(held, readers, effects, cap) then
+      redis.call('RPUSH', session_key(tag, 'waiting', s), c)
+      redis.call('HSET', running, c, string.upper(held), '#w', parked + 1)
+      redis.call('PEXPIRE', session_key(tag, 'waiting', s), life)
+      redis.call('PEXPIRE', running, life)
+      redis.call('PEXPIRE', key, life, 'GT')
+      return
+    end
+    if held == 'r' then readers = readers + 1 else effects = effects + 1 end
+    redis.call('HSET', running, c, held, '#r', readers, '#e', effects)
+  else
+    redis.call('HSET', running, c, held)
+  end
+  redis.call('PEXPIRE', running, life)
+  describe(s, c, id, word, tool, payload, class == 'w')
+end
+
+local function due(key, n) return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, n) end
+
+local tokens = tonumber(redis.call('GET', fence) or 0)
+redis.call('DEL', bell)
+beat(workers, owner, ARGV[5], now)
+while #calls < slots and budget > 0 do
+  local want = math.min(slots - #calls, budget)
+  local old, new, late = due(leases, want), due(queue, want), due(batch, want)
+  local o, n, l = 1, 1, 1
+  if not (old[1] or new[1] or late[1]) then break end
+  while #calls < slots and (old[o] or new[n] or late[l]) and budget > 0 do
+    budget = budget - 1
+    -- Every fifth claim comes from the batch queue, so that a steady interactive load can't starve it.
+    if late[l] and ((tokens + #calls) % 5 == 0 or not (old[o] or new[n])) then
+      first(late[l], batch)
+      l = l + 2
+    elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
+      again(old[o])
+      o = o + 2
+    elseif new[n] then
+      first(new[n], queue)
+      n = n + 2
+    end
+  end
+end
+
+local more, wait = 0, -1
+for _, key in ipairs({ leases, queue, batch }) do
+  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  if head[1] then
+    local ms = math.max(0, math.ceil(tonumber(head[2]) - now))
+    if ms == 0 then more = 1 end
+    if wait < 0 or ms < wait then wait = ms end
+  end
+end
+if more == 1 then
+  redis.call('LPUSH', bell, 1)
+  redis.call('PEXPIRE', bell, life)
+end
+local answer = { now, more, wait }
+for _, call in ipairs(calls) do answer[#answer + 1] = call end
+return answer

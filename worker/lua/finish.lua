@@ -1,0 +1,67 @@
+#!lua flags=allow-oom
+-- Ends calls whose claim is still the caller's: reply once, close the claim, raise taint, audit, grant the next.
+-- KEYS: 1 leases, 2 bell, 3 audit, 4 queue
+-- ARGV: 1 queue name, 2 readers a session may have, 3 life of replies ms, 4 replies kept a session,
+--       5 life of outcomes ms, 6 stored reply bytes at most, 7 audit entries kept, 8 life of plans ms,
+--       then 7 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest body' or ''
+-- Returns: {granted, word, word, ...}, a word a call: done, stale
+--@include session
+local leases, bell, audit = KEYS[1], KEYS[2], KEYS[3]
+local q, cap, reply_life, reply_cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local done_life, stored, audit_cap, plan_life = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local tag = '{' .. q .. '}'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local granted = 0
+
+local function raise(s, c, level, reply)
+  local key = session_key(tag, 'session', s)
+  local taint = redis.call('HGET', key, 'taint')
+  if rank(level) > rank(taint) then
+    redis.call('HSET', key, 'taint', level, 'taint:' .. level, now .. ' ' .. c)
+    taint = level
+  end
+  -- Calls that ran beside this one may have raised the taint since the reply was written.
+  local from, to = string.find(reply, '"taint":"', 1, true)
+  local stop = string.find(reply, '"', to + 1, true)
+  if rank(taint) > rank(string.sub(reply, to + 1, stop - 1)) then
+    return string.sub(reply, 1, to) .. taint .. string.sub(reply, stop)
+  end
+  return reply
+end
+
+local function finish(id, token, reply, digest, level, entry, plan)
+  local owner = redis.call('GET', 'arq:in-progress:' .. id)
+  if not owner or string.match(owner, '^%d+') ~= token then return 'stale' end
+  local s, c = string.match(string.sub(id, #tag + 2), '^([^:]+):([^:]+)$')
+  local replies, running = session_key(tag, 'replies', s), session_key(tag, 'running', s)
+  reply = raise(s, c, level, reply)
+  redis.call('DEL', 'arq:job:' .. id, 'arq:in-progress:' .. id, 'arq:retry:' .. id, session_key(tag, 'cancel', s) .. ':' .. c)
+  redis.call('ZREM', leases, id)
+  local entry_id = redis.call('XADD', replies, 'MAXLEN', '~', reply_cap, '*', 'reply', reply)
+  redis.call('PEXPIRE', replies, reply_life)
+  local kept = #reply <= stored and reply or ''
+  redis.call('SET', session_key(tag, 'done', s) .. ':' .. c, digest .. ' ' .. entry_id .. ' ' .. kept, 'PX', done_life)
+  if entry ~= '' then redis.call('XADD', audit, 'MAXLEN', '~', audit_cap, '*', 'entry', entry) end
+  if plan ~= '' then
+    local key = session_key(tag, 'plan', s)
+    local named, body = string.match(plan, '^(%x+) (.*)$')
+    redis.call('HSET', key, 'digest', named, 'body', body, 'proposed_ms', now, 'call', c)
+    redis.call('HINCRBY', key, 'version', 1)
+    redis.call('PEXPIRE', key, plan_life)
+  end
+  local held = redis.call('HGET', running, c)
+  redis.call('HDEL', running, c)
+  if held == 'r' then redis.call('HINCRBY', running, '#r', -1) end
+  if held == 'e' then redis.call('HINCRBY', running, '#e', -1) end
+  granted = granted + grant(tag, leases, s, now, cap)
+  return 'done'
+end
+
+local answer = { 0 }
+for i = 9, #ARGV, 7 do
+  answer[#answer + 1] = finish(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+end
+if granted > 0 then redis.call('LPUSH', bell, 1) end
+answer[1] = granted
+return answer

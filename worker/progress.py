@@ -1,0 +1,42 @@
+"""Progress entries: classified like the final answer, and never before the session's taint has risen to their level."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from contracts.calls import read_job_id
+from contracts.codec import encode
+from contracts.levels import highest
+from contracts.replies import Progress
+from worker.broker import Broker, Claimed
+from worker.hooks.post_tool_response import PostToolResponse
+
+
+class ProgressWriter:
+    """Writes one call's progress. What Redis will not take is counted into the next entry's `dropped_bytes`."""
+
+    def __init__(self, claim: Claimed, broker: Broker, classify: PostToolResponse) -> None:
+        self._claim, self._broker, self._classify = claim, broker, classify
+        self._streams = {"stdout": classify.stream(), "stderr": classify.stream()}
+        self._seq = 0
+        self._unsaid = 0
+
+    async def write(self, stream: Literal["stdout", "stderr"], text: str, dropped_bytes: int) -> None:
+        """Appends one piece of output. `dropped_bytes` were left out before it."""
+        clean = self._streams[stream].feed(text)
+        level = highest((self._classify.level_of_progress(self._claim.session), self._streams[stream].level))
+        job = read_job_id(self._claim.id)
+        entry = Progress(
+            session=job.session,
+            call=job.call,
+            seq=self._seq + 1,
+            stream=stream,
+            text=clean,
+            dropped_bytes=dropped_bytes + self._unsaid,
+            level=level,
+        )
+        if await self._broker.progress(self._claim, level.value, [encode(entry)]):
+            self._seq += 1
+            self._unsaid = 0
+        else:
+            self._unsaid += dropped_bytes + len(text.encode(errors="replace"))

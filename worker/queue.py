@@ -1,0 +1,353 @@
+"""FleetWorker: arq's worker with a bell instead of a poll, leases that are renewed, and endings that are fenced.
+
+One turn publishes what has finished and claims what is due. Between turns an idle worker sleeps on the bell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import random
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+from arq.worker import Worker
+from redis.exceptions import ResponseError
+
+from contracts import keys
+from worker.broker import UNREACHABLE, Broker, Claimed, Ending, Turn
+from worker.executor import Running
+from worker.metrics import Metrics
+
+log = logging.getLogger("toolreef")
+
+BELL_TIMEOUT_S = 2.05
+"""A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
+STOP_AT = 0.8
+"""The part of a lease after which a call whose lease could not be renewed is stopped, before others may claim it."""
+
+
+Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
+
+
+class FleetWorker(Worker):
+    """Serves one or several queues. `execute` carries out one claimed call and must answer whatever happens to it."""
+
+    def __init__(
+        self,
+        functions: Sequence[Any],
+        *,
+        queues: Sequence[str],
+        broker: Broker,
+        execute: Execute,
+        concurrency: int,
+        lease_s: float,
+        drain_s: float,
+        metrics: Metrics,
+        describe: dict[str, Any],
+        **arq: Any,
+    ) -> None:
+        super().__init__(functions, queue_name=keys.queue(queues[0]), max_jobs=concurrency, **arq)
+        self.queues = list(queues)
+        self.broker = broker
+        self.metrics = metrics
+        self._execute = execute
+        self._lease_s, self._drain_s = lease_s, drain_s
+        self._describe = describe
+        self._running: dict[str, Running] = {}
+        self._endings: list[Ending] = []
+        self._returns: list[Claimed] = []
+        self._unsure: set[str] = set()
+        self._more = set(queues)
+        self._due_s: dict[str, float] = {}
+        self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._draining = False
+        self._stopped = asyncio.Event()
+        self._given_up = False
+        self._next_queue = 0
+        self._failures = 0
+
+    # -- the life of the worker
+
+    async def main(self) -> None:
+        """Runs until a signal has drained the worker. A lost Redis never ends it."""
+        self.ctx["redis"] = self._pool
+        if self.on_startup:
+            await self.on_startup(self.ctx)
+        watches = (self._listen, self._renew, self._watch, self._hear_cancels)
+        watchers = [asyncio.create_task(each()) for each in watches]
+        self._wake.set()
+        try:
+            while not self._given_up and not (self._draining and not self._busy()):
+                await self._wake.wait()
+                self._wake.clear()
+                await self._turn()
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+            self._stopped.set()
+
+    async def close(self) -> None:
+        """Leaves the heartbeats, rings for the others, and closes the connections."""
+        with contextlib.suppress(*UNREACHABLE):
+            async with asyncio.timeout(2):
+                for queue in self.queues:
+                    await self.broker.forget(queue)
+                    await self.broker.ring(queue)
+        if self.on_shutdown:
+            await self.on_shutdown(self.ctx)
+        await self.broker.close()
+        self._pool = None
+
+    def handle_sig(self, signum: signal.Signals) -> None:
+        """SIGTERM, SIGINT: drain. A second signal stops the running calls at once."""
+        if self._draining:
+            self._stop_all()
+            return
+        log.info("draining on %s, %d calls running", signal.Signals(signum).name, len(self._running))
+        self._draining = True
+        self.allow_pick_jobs = False
+        self.loop.create_task(self._drain())
+        self._wake.set()
+
+    handle_sig_wait_for_completion = handle_sig
+
+    async def _drain(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_s):
+                await self._stopped.wait()
+        self._stop_all()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._lease_s):
+                await self._stopped.wait()
+        # Redis stays away: whoever claims after the leases' end answers in our place.
+        self._given_up = True
+        self._wake.set()
+
+    def _busy(self) -> bool:
+        return bool(self._running or self._endings or self._returns)
+
+    def _stop_all(self) -> None:
+        for each in list(self._running.values()):
+            each.stop("interrupted")
+
+    # -- one turn
+
+    async def _turn(self) -> None:
+        try:
+            await self._settle_lost_claims()
+            await self._give_back()
+            await self._publish()
+            await self._fill()
+        except UNREACHABLE as error:
+            await self._back_off(error)
+            self._wake.set()
+        else:
+            self._failures = 0
+
+    async def _publish(self) -> None:
+        endings, self._endings = self._endings, []
+        by_queue: dict[str, list[Ending]] = {}
+        for ending in endings:
+            by_queue.setdefault(ending.queue, []).append(ending)
+        for queue, batch in list(by_queue.items()):
+            try:
+                granted, words = await self.broker.finish(queue, batch)
+            except ResponseError as error:
+                granted, words = await self._publish_singly(queue, batch, error)
+            except UNREACHABLE:
+                self._endings = [each for rest in by_queue.values() for each in rest] + self._endings
+                raise
+            del by_queue[queue]
+            self.metrics.stale += words.count("stale")
+            if granted:
+                self._more.add(queue)
+
+    async def _publish_singly(self, queue: str, batch: list[Ending], error: ResponseError) -> tuple[int, list[str]]:
+        """One ending that Redis refuses must not hold up its neighbours; it goes to the dead letters instead."""
+        if _is_passing(error):
+            raise ConnectionError(str(error)) from error
+        granted = 0
+        words: list[str] = []
+        for ending in batch:
+            try:
+                more, answer = await self.broker.finish(queue, [ending])
+                granted, words = granted + more, words + answer
+            except ResponseError as refused:
+                log.error("reply of %s refused: %s", ending.id, refused)
+                self.metrics.undeliverable += 1
+                await self.broker.bury(queue, ending.id, f"reply refused: {refused}")
+        return granted, words
+
+    async def _fill(self) -> None:
+        """Claims for each queue that may have due calls, beginning with another one each time."""
+        order = self.queues[self._next_queue :] + self.queues[: self._next_queue]
+        self._next_queue = (self._next_queue + 1) % len(self.queues)
+        for queue in order:
+            slots = self.max_jobs - len(self._running)
+            if self._draining or slots <= 0:
+                break
+            if queue not in self._more:
+                continue
+            self._unsure.add(queue)
+            sent = time.monotonic()
+            turn = await self.broker.claim(queue, slots, self._heartbeat())
+            self._unsure.discard(queue)
+            self._take(queue, turn, sent)
+        if self._more and not self._draining and len(self._running) < self.max_jobs:
+            self._wake.set()
+        elif not self._more:
+            self._heard.set()
+        self._note_room()
+
+    def _take(self, queue: str, turn: Turn, sent: float) -> None:
+        if not turn.more:
+            self._more.discard(queue)
+        self._due_s[queue] = turn.due_ms / 1000 if turn.due_ms >= 0 else BELL_TIMEOUT_S
+        if self._draining:
+            self._returns += turn.calls
+            self._wake.set()
+            return
+        for claim in turn.calls:
+            running = self._running[claim.id] = Running(claim, sent)
+            running.task = self.loop.create_task(self._execute(running))
+            running.task.add_done_callback(functools.partial(self._ended, running))
+
+    def _ended(self, running: Running, task: asyncio.Task[Ending]) -> None:
+        del self._running[running.claim.id]
+        self._wake.set()
+        if task.cancelled():
+            # Stopped in the very turn that created it; the executor answers every later cancellation itself.
+            self._returns.append(running.claim)
+        elif error := task.exception():
+            log.critical("the executor raised on %s; its lease will end", running.claim.id, exc_info=error)
+        else:
+            self._endings.append(task.result())
+
+    async def _give_back(self) -> None:
+        while self._returns:
+            queue = self._returns[-1].queue
+            await self.broker.release(queue, [claim for claim in self._returns if claim.queue == queue])
+            self._returns = [claim for claim in self._returns if claim.queue != queue]
+
+    async def _settle_lost_claims(self) -> None:
+        """A claim whose answer never came may still have been made. What it claimed was not started: it goes back."""
+        for queue in list(self._unsure):
+            held = [each.claim for each in self._running.values()]
+            known: list[Claimed | Ending] = [*held, *self._endings, *self._returns]
+            released = await self.broker.release_others(queue, [each for each in known if each.queue == queue])
+            if released:
+                log.warning("gave back %d calls of queue %s whose claim was cut off", released, queue)
+            self._unsure.discard(queue)
+            self._more.add(queue)
+
+    # -- the watchers
+
+    async def _listen(self) -> None:
+        while not self._draining:
+            await self._room.wait()
+            self._heard.clear()
+            timeout_s = min([BELL_TIMEOUT_S, *(max(0.01, due) for due in self._due_s.values())])
+            rung = None
+            try:
+                rung = await self.broker.listen(self.queues, timeout_s)
+            except UNREACHABLE as error:
+                await self._back_off(error)
+            self._more.update([rung] if rung else self.queues)
+            self._wake.set()
+            await self._heard.wait()
+
+    def _note_room(self) -> None:
+        if len(self._running) < self.max_jobs and not self._draining:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def _renew(self) -> None:
+        """Renews every lease with one call a queue."""
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            for queue in self.queues:
+                held = [each for each in self._running.values() if each.claim.queue == queue]
+                if held:
+                    await self._renew_queue(queue, held)
+
+    async def _renew_queue(self, queue: str, held: list[Running]) -> None:
+        sent = time.monotonic()
+        try:
+            words = await self.broker.renew(queue, [each.claim for each in held], self._heartbeat())
+        except UNREACHABLE as error:
+            log.warning("could not renew %d leases: %s", len(held), error)
+            return
+        for each, word in zip(held, words, strict=True):
+            if word == "lost":
+                each.stop("interrupted")
+                continue
+            each.renewed = sent
+            if word == "cancel":
+                each.stop("cancelled")
+
+    async def _watch(self) -> None:
+        """Stops what could not be renewed in time. Apart from `_renew`, which may hang on a half-open connection."""
+        while True:
+            await asyncio.sleep(self._lease_s / 20)
+            for each in list(self._running.values()):
+                if time.monotonic() - each.renewed > STOP_AT * self._lease_s:
+                    each.stop("interrupted")
+
+    async def _hear_cancels(self) -> None:
+        channels = {keys.cancel_channel(queue): queue for queue in self.queues}
+        while True:
+            try:
+                async for channel, session, call in self.broker.cancels(list(channels)):
+                    queue = channels[channel]
+                    running = self._running.get(keys.job_id(queue, session, call))
+                    if running is not None:
+                        running.stop("cancelled")
+                    else:
+                        await self.broker.bring_forward(queue, session, call)
+            except UNREACHABLE as error:
+                await self._back_off(error)
+
+    # -- small things
+
+    async def _back_off(self, error: BaseException) -> None:
+        """Waits 50 ms to 2 s, longer after each failure, with jitter so that a fleet does not return as one."""
+        self._failures += 1
+        self.metrics.reconnects += 1
+        delay_s = min(2.0, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
+        if self._failures in (1, 10) or self._failures % 100 == 0:
+            log.warning("Redis is out of reach (%s: %s), next try in %.2f s", type(error).__name__, error, delay_s)
+        await asyncio.sleep(delay_s)
+
+    def _heartbeat(self) -> bytes:
+        return msgspec.json.encode(
+            {
+                **self._describe,
+                "running": len(self._running),
+                "slots": self.max_jobs,
+                "draining": self._draining,
+                "metrics": self.metrics,
+            }
+        )
+
+
+def _is_passing(error: ResponseError) -> bool:
+    """Whether Redis will take the same command later: loading, read-only after a failover, busy, short of memory."""
+    return str(error).split(" ", 1)[0] in {
+        "LOADING",
+        "READONLY",
+        "BUSY",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "TRYAGAIN",
+        "OOM",
+        "MISCONF",
+        "NOREPLICAS",
+    }
