@@ -201,6 +201,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     effect: Effect
     description: str
     destructive: bool = False
+    idempotent: bool = False
+    """Of an effect: the same call once more changes nothing more. For what a model may be told, not for retries."""
     allowed_while_planning: bool = False
 
 
@@ -222,6 +224,7 @@ TOOLS: dict[str, Tool] = {
             effect=Effect.EFFECT,
             description="Write a whole file in the workspace, atomically. Parents are made.",
             destructive=True,
+            idempotent=True,
         ),
         Tool(
             name="edit_file",
