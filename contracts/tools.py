@@ -29,6 +29,7 @@ class ReadFileArgs(Args, frozen=True):
     limit: Annotated[PositiveInt | None, Meta(description="How many lines to return at most.")] = None
     byte_offset: Annotated[NonNegativeInt | None, Meta(description="First byte to return, instead of `offset`.")] = None
     byte_limit: Annotated[PositiveInt | None, Meta(description="How many bytes to return at most.")] = None
+    encoding: Annotated[str | None, Meta(description="Decode as this instead of telling it by the bytes.")] = None
 
 
 class ReadFileOutput(Output, frozen=True):
@@ -41,6 +42,7 @@ class ReadFileOutput(Output, frozen=True):
     bytes: int | None = None
     line_endings: str | None = None
     truncated: bool = False
+    notes: list[str] = []
 
 
 class WriteFileArgs(Args, frozen=True):
@@ -76,6 +78,7 @@ class EditFileArgs(Args, frozen=True):
     ] = None
     if_match: Annotated[Sha256 | None, Meta(description="Edit only if the file's sha256 is still this.")] = None
     dry_run: Annotated[bool, Meta(description="Answer with the diff and change nothing.")] = False
+    encoding: Annotated[str | None, Meta(description="The file's encoding, where its bytes don't tell it.")] = None
 
 
 class EditFileOutput(Output, frozen=True):
@@ -131,8 +134,11 @@ class Match(Struct, frozen=True, kw_only=True, omit_defaults=True):
     path: str
     line: int | None = None
     text: str | None = None
+    column: int | None = None
+    clipped: bool = False
     before: list[str] | None = None
     after: list[str] | None = None
+    mark: str | None = None
 
 
 class SearchFilesOutput(Output, frozen=True):

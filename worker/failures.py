@@ -60,6 +60,11 @@ _BY_ERRNO: dict[int, _Row] = {
 }
 
 
+def is_ordinary(error: OSError) -> bool:
+    """Whether the table has a row for it, so that it is nobody's surprise."""
+    return error.errno in _BY_ERRNO
+
+
 def classify(error: BaseException, *, incident_of: str = "") -> Error:
     """The wire form of an exception. What is in no table becomes `internal`, and its traceback goes to the log only.
 

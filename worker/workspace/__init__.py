@@ -1,0 +1,40 @@
+"""Wire path -> open file beneath the workspace's root, and files replaced as a whole. Nothing else opens files."""
+
+from worker.workspace.beneath import Place
+from worker.workspace.faults import (
+    Busy,
+    Conflict,
+    HardLinked,
+    InvalidPath,
+    NotRegular,
+    Outside,
+    Stopped,
+    kind_of,
+)
+from worker.workspace.names import Spot, from_wire, locate, printable, to_wire
+from worker.workspace.replacement import Replacement
+from worker.workspace.root import STATE_DIRECTORY, Opened, Workspace, is_hidden
+from worker.workspace.temps import is_temp
+
+__all__ = [
+    "STATE_DIRECTORY",
+    "Busy",
+    "Conflict",
+    "HardLinked",
+    "InvalidPath",
+    "NotRegular",
+    "Opened",
+    "Outside",
+    "Place",
+    "Replacement",
+    "Spot",
+    "Stopped",
+    "Workspace",
+    "from_wire",
+    "is_hidden",
+    "is_temp",
+    "kind_of",
+    "locate",
+    "printable",
+    "to_wire",
+]
