@@ -6,15 +6,16 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Self
+from typing import Any
 
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from contracts import keys
 from contracts.calls import JobId, check_name
 from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, decode_reply, encode, encode_call, payload_digest
+from contracts.connection import UNREACHABLE, QueueConnection
 from contracts.replies import EFFECT_OF_CODE, AnyReply, Error, ErrorCode, Failed, Progress, TerminalReply
 from contracts.streams import OnProgress, ReplyReader
 
@@ -32,42 +33,24 @@ class Submitted(Struct, frozen=True):
     settled: TerminalReply | None = None
 
 
-class Client:
+class Client(QueueConnection):
     """Speaks for the sessions of one queue over one event loop. Use as `async with Client.connect(url) as client`.
 
     Submits of one loop turn share a pipeline, and one blocking XREAD serves all sessions.
     """
 
     def __init__(self, redis: Redis, *, queue: str = "default") -> None:
-        self._redis = redis
-        self._queue = check_name("queue", queue)
+        super().__init__(redis, queue=queue)
         self._reader = ReplyReader(redis, self._queue)
         self._outbox: list[tuple[list[tuple[Any, ...]], asyncio.Future[list[Any]]]] = []
         self._sending: set[asyncio.Task[None]] = set()
         self._clock_offset_ms = 0
         self._clock_read = float("-inf")
 
-    @classmethod
-    def connect(cls, url: str, *, queue: str = "default", **options: Any) -> Self:
-        """A client of the Redis at `url`; `options` go to redis.asyncio.Redis.from_url. Connects on first use."""
-        options = {
-            "socket_connect_timeout": 5,
-            "socket_keepalive": True,
-            "lib_name": None,
-            "lib_version": None,
-        } | options
-        return cls(Redis.from_url(url, **options), queue=queue)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     async def close(self) -> None:
         """Stops reading and closes the connections. Calls that were accepted run on."""
         await self._reader.close()
-        await self._redis.aclose()
+        await super().close()
 
     # -- calls
 
@@ -192,6 +175,11 @@ class Client:
             finally:
                 self._reader.forget(waiter)
 
+    async def is_served(self) -> bool:
+        """Whether a worker of the queue has been heard of within its heartbeats' life."""
+        (answer,) = await self._send(("EXISTS", keys.workers(self._queue)))
+        return bool(answer == 1)
+
     async def cancel(self, session: str, call_id: str) -> None:
         """Asks for the end of a call, whether it waits or runs. Its terminal reply tells what became of it."""
         check_name("session", session), check_name("call id", call_id)
@@ -260,7 +248,7 @@ class Client:
                     for command in commands:
                         pipe.execute_command(*command)
                 answers = await pipe.execute(raise_on_error=False)
-        except (RedisError, OSError) as error:
+        except UNREACHABLE as error:
             for _, future in outbox:
                 if not future.done():
                     future.set_exception(error)

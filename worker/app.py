@@ -6,12 +6,10 @@ import asyncio
 import functools
 import json
 import logging
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from arq.connections import ArqRedis
 from arq.worker import Function, func
-from redis.asyncio import Redis
 
 from contracts import codec
 from contracts.calls import JobId, check_name
@@ -21,25 +19,18 @@ from worker.executor import Parts, execute
 from worker.failures import CallFailed
 from worker.hooks.post_tool_response import PostToolResponse
 from worker.hooks.pre_tool_call import PreToolCall
-from worker.labels import read_rules
+from worker.labels import read_path_rules
 from worker.metrics import Metrics
 from worker.process import Limits
-from worker.queue import BELL_TIMEOUT_S, FleetWorker
+from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
 from worker.secrets import Redactor
-from worker.settings import Settings
+from worker.settings import Settings, SettingsError
+from worker.version import version_of_product
 from worker.workspace import Workspace
 
 log = logging.getLogger("toolreef")
-
-
-def version_of_product() -> str:
-    """The installed version; "0" from a bare checkout."""
-    try:
-        return version("toolreef")
-    except PackageNotFoundError:
-        return "0"
 
 
 def run_worker(settings: Settings, redis_url: str, queues: list[str]) -> None:
@@ -68,13 +59,13 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> FleetWorker:
     """A worker ready to run on the current event loop."""
-    broker = connect(settings, redis_url)
+    broker = Broker.connect(settings, redis_url)
     metrics = Metrics()
     sandbox = detect(settings.sandbox)
     parts = Parts(
         tools=TOOLS,
         gate=PreToolCall(POLICIES, settings.policy_timeout_s),
-        classify=PostToolResponse(read_rules(settings.levels), Redactor(known=_known_secrets(settings))),
+        classify=PostToolResponse(read_path_rules(settings.levels), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
         sandbox=sandbox,
@@ -111,20 +102,6 @@ def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[st
     }
 
 
-def connect(settings: Settings, redis_url: str) -> Broker:
-    """A broker over two connection pools: one that must answer soon, one that may block on the bell."""
-    soon_s = max(0.5, min(5.0, settings.lease_s / 3))
-    common: dict[str, Any] = {
-        "socket_connect_timeout": 2,
-        "socket_keepalive": True,
-        "lib_name": None,
-        "lib_version": None,
-    }
-    redis: Redis = Redis.from_url(redis_url, socket_timeout=soon_s, **common)
-    bell: Redis = Redis.from_url(redis_url, socket_timeout=BELL_TIMEOUT_S + soon_s, **common)
-    return Broker(redis, bell, settings, settings.worker)
-
-
 def open_workspace(settings: Settings, job: JobId, name: str) -> Workspace:
     """The workspace's directory `<workspaces>/<queue>/<name>`, made if it is missing.
 
@@ -141,13 +118,25 @@ def open_workspace(settings: Settings, job: JobId, name: str) -> Workspace:
 def _as_function(name: str) -> Function:
     """arq's view of a tool. arq never calls it: claims go to the executor, which can answer what arq can't."""
 
-    async def refuse(*_: object) -> None:
+    async def refuse(ctx: dict[Any, Any], *_: Any, **__: Any) -> None:
         raise RuntimeError(f"{name} runs through the executor only")
 
     return func(refuse, name=name)
 
 
-def _known_secrets(settings: Settings) -> list[str]:
+def known_secrets(settings: Settings) -> dict[str, str]:
+    """The configured secrets by name: a file of `name=value` lines.
+
+    Raises:
+        SettingsError: a line has no name.
+    """
     if settings.secrets_file is None:
-        return []
-    return [line for line in settings.secrets_file.read_text().splitlines() if line.strip()]
+        return {}
+    secrets = {}
+    for number, line in enumerate(settings.secrets_file.read_text().splitlines(), 1):
+        if line.strip():
+            name, equals, value = line.partition("=")
+            if not equals or not name.strip():
+                raise SettingsError(f"TOOLREEF_SECRETS_FILE: line {number} is not name=value")
+            secrets[name.strip()] = value.strip()
+    return secrets

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Struct
 from redis.asyncio import Redis
@@ -14,6 +14,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from contracts import keys
 from contracts.calls import Session, read_job_id
+from contracts.connection import connect
 from contracts.levels import read_level
 from contracts.plans import Approval, Plan
 from contracts.tools import TOOLS, Effect
@@ -21,6 +22,9 @@ from worker.settings import Settings
 
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 """What every method of Broker may raise: Redis is away or unwilling, and the same call may work later."""
+
+BELL_TIMEOUT_S = 2.05
+"""A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
 
 SCAN_BUDGET = 1000
 MAX_READ_ATTEMPTS = 3
@@ -125,6 +129,15 @@ class Broker:
             settings.audit_kept,
             int(settings.plan_life_s * 1000),
         )
+
+    @classmethod
+    def connect(cls, settings: Settings, redis_url: str) -> Self:
+        """Over two connection pools: one that must answer soon, one that may block on the bell."""
+        soon_s = max(0.5, min(5.0, settings.lease_s / 3))
+        common = {"socket_connect_timeout": 2}
+        redis = connect(redis_url, socket_timeout=soon_s, **common)
+        bell = connect(redis_url, socket_timeout=BELL_TIMEOUT_S + soon_s, **common)
+        return cls(redis, bell, settings, settings.worker)
 
     async def listen(self, queues: Sequence[str], timeout_s: float) -> str | None:
         """Blocks until a bell rings or the time is over. The queue whose bell rang."""

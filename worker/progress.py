@@ -10,6 +10,9 @@ from contracts.levels import highest
 from contracts.replies import Progress
 from worker.broker import Broker, Claimed
 from worker.hooks.post_tool_response import PostToolResponse
+from worker.secrets import StreamRedactor
+
+StreamName = Literal["stdout", "stderr"]
 
 
 class ProgressWriter:
@@ -17,21 +20,31 @@ class ProgressWriter:
 
     def __init__(self, claim: Claimed, broker: Broker, classify: PostToolResponse) -> None:
         self._claim, self._broker, self._classify = claim, broker, classify
-        self._streams = {"stdout": classify.stream(), "stderr": classify.stream()}
+        self._streams: dict[StreamName, StreamRedactor] = {"stdout": classify.stream(), "stderr": classify.stream()}
         self._seq = 0
         self._unsaid = 0
 
-    async def write(self, stream: Literal["stdout", "stderr"], text: str, dropped_bytes: int) -> None:
+    async def write(self, stream: StreamName, text: str, dropped_bytes: int) -> None:
         """Appends one piece of output. `dropped_bytes` were left out before it."""
-        clean = self._streams[stream].feed(text)
-        level = highest((self._classify.level_of_progress(self._claim.session), self._streams[stream].level))
+        await self._append(stream, self._streams[stream].feed(text), dropped_bytes)
+
+    async def finish(self) -> None:
+        """Appends what was held back to look for secrets across pieces. Nothing, if nothing was ever written."""
+        for stream, redactor in self._streams.items():
+            if rest := redactor.finish():
+                await self._append(stream, rest, 0)
+
+    async def _append(self, stream: StreamName, text: str, dropped_bytes: int) -> None:
+        if not text and not dropped_bytes:
+            return
+        level = highest((self._classify.level_of_command(self._claim.session), self._streams[stream].level))
         job = read_job_id(self._claim.id)
         entry = Progress(
             session=job.session,
             call=job.call,
             seq=self._seq + 1,
             stream=stream,
-            text=clean,
+            text=text,
             dropped_bytes=dropped_bytes + self._unsaid,
             level=level,
         )

@@ -20,14 +20,12 @@ from arq.worker import Worker
 from redis.exceptions import ResponseError
 
 from contracts import keys
-from worker.broker import UNREACHABLE, Broker, Claimed, Ending, Turn
+from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker, Claimed, Ending, Turn
 from worker.executor import Running
 from worker.metrics import Metrics
 
 log = logging.getLogger("toolreef")
 
-BELL_TIMEOUT_S = 2.05
-"""A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
 STOP_AT = 0.8
 """The part of a lease after which a call whose lease could not be renewed is stopped, before others may claim it."""
 

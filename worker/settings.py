@@ -83,6 +83,11 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     return settings
 
 
+def environment_with(**changes: str) -> dict[str, str]:
+    """This process' environment with changes, for a worker process of ours. Agents' commands get a clean one."""
+    return {**os.environ, **changes}
+
+
 def default_state(env: Mapping[str, str]) -> Path:
     """Where state lives when nobody says: the user's state directory."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "/var/lib") / ".local" / "state")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from contracts.calls import Session
 from contracts.levels import Level, highest
 from contracts.replies import Error
-from contracts.tools import Output
-from worker.labels import PathRule, level_of
-from worker.secrets import Redactor, redact_output
-
-if TYPE_CHECKING:
-    from worker.secrets import StreamRedactor
+from contracts.tools import Output, RunCommandOutput
+from worker.labels import PathRule, level_of, level_of_all
+from worker.secrets import Redactor, StreamRedactor, redact_output
 
 log = logging.getLogger("toolreef")
 
@@ -54,7 +50,9 @@ class PostToolResponse:
         try:
             found = Level.PUBLIC
             level = Level.PUBLIC
-            if opened or output is not None:
+            if isinstance(output, RunCommandOutput):
+                level = self.level_of_command(session)
+            elif opened or output is not None:
                 level = level_of(opened, session.workspace_level, self._rules)
             if output is not None:
                 output, found, _ = redact_output(output, self._redactor)
@@ -68,8 +66,8 @@ class PostToolResponse:
 
     def stream(self) -> StreamRedactor:
         """A redactor for the pieces of one output stream, in order."""
-        return self._redactor.stream()
+        return StreamRedactor(self._redactor)
 
-    def level_of_progress(self, session: Session) -> Level:
-        """The level of what a command prints: all that its sandbox lets it see."""
-        return session.workspace_level
+    def level_of_command(self, session: Session) -> Level:
+        """The level of what a command prints: the highest of all that its sandbox lets it see."""
+        return level_of_all(session.workspace_level, self._rules)

@@ -1,0 +1,75 @@
+"""toolreef worker and toolreef up: what stays in the foreground and serves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from contracts.calls import check_name
+from worker.app import run_worker
+from worker.commands.connection import FAULT, OK, UsageError, complain, redis_of
+from worker.sandbox import SandboxUnavailable
+from worker.settings import Settings, read_settings
+from worker.supervisor import Supervisor, die_with_parent
+
+SANDBOX_UNAVAILABLE = 78
+"""EX_CONFIG of sysexits.h: the host must be changed, so restarting does not help."""
+
+
+def register(commands: Any) -> None:
+    """Adds both commands."""
+    worker: ArgumentParser = commands.add_parser("worker", help="serve queues until SIGTERM")
+    worker.add_argument("--supervised", action="store_true", help="end when the parent process ends")
+    up: ArgumentParser = commands.add_parser("up", help="a local Redis (or REDIS_URL) and workers, in the foreground")
+    for parser in (worker, up):
+        parser.add_argument("--queue", action="append", metavar="Q", help="a queue to serve; may be repeated")
+        parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
+        parser.add_argument("--concurrency", type=int, metavar="M", help="calls a process runs side by side")
+        parser.add_argument("--sandbox", choices=["require", "prefer", "off"], help="default: require")
+        parser.set_defaults(run=run)
+
+
+def run(options: Namespace) -> int:
+    """Runs either command: `up` is `worker` with a word of welcome and the server kept up for others."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    settings = read_settings(concurrency=options.concurrency, sandbox=options.sandbox)
+    queues = [check_name("queue", queue) for queue in options.queue or [settings.queue]]
+    if len(set(queues)) != len(queues):
+        raise UsageError("--queue: a queue stands there twice")
+    if not 1 <= options.processes <= 256:
+        raise UsageError(f"--processes {options.processes}: must be between 1 and 256")
+    if getattr(options, "supervised", False):
+        die_with_parent()
+    with redis_of(settings) as url:
+        if options.command == "up":
+            where = "REDIS_URL" if settings.redis_url else f"embedded Redis in {settings.state}"
+            print(f"toolreef is up: queue {', '.join(queues)} on {where}; Ctrl-C drains", flush=True)
+        if options.processes > 1:
+            return asyncio.run(Supervisor(_child_arguments(options, queues), options.processes).run())
+        return _serve(settings, url, queues)
+
+
+def _serve(settings: Settings, url: str, queues: list[str]) -> int:
+    try:
+        run_worker(settings, url, queues)
+    except SandboxUnavailable as error:
+        complain(str(error))
+        return SANDBOX_UNAVAILABLE
+    except OSError as error:
+        complain(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
+        return FAULT
+    return OK
+
+
+def _child_arguments(options: Namespace, queues: list[str]) -> list[str]:
+    arguments = ["worker", "--supervised"]
+    for queue in queues:
+        arguments += ["--queue", queue]
+    if options.concurrency:
+        arguments += ["--concurrency", str(options.concurrency)]
+    if options.sandbox:
+        arguments += ["--sandbox", options.sandbox]
+    return arguments
