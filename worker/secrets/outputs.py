@@ -1,0 +1,71 @@
+"""Redaction of every text in a tool's output, an error or any other struct."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from contracts.levels import Level, highest
+from worker.secrets.redactor import Redactor
+
+T = TypeVar("T")
+
+
+def redact_output(output: T, redactor: Redactor) -> tuple[T, Level, tuple[str, ...]]:
+    """The output without its secrets, the level that they give it, and the rules that hit, sorted.
+
+    `output` is a struct, or plain lists, dicts and values. What is clean is returned as it is, the same object.
+    """
+    texts: list[str] = []
+    _collect(output, texts)
+    if redactor.is_clean("\n".join(texts)):
+        return output, Level.PUBLIC, ()
+    levels: list[Level] = []
+    hits: set[str] = set()
+    redacted = _rebuilt(output, redactor, levels, hits)
+    return redacted, highest(levels), tuple(sorted(hits))
+
+
+def _collect(value: Any, texts: list[str]) -> None:
+    kind = type(value)
+    if kind is str:
+        texts.append(value)
+    elif kind is list or kind is tuple:
+        for item in value:
+            _collect(item, texts)
+    elif kind is dict:
+        for key, item in value.items():
+            _collect(key, texts)
+            _collect(item, texts)
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            item = getattr(value, name)
+            if item.__class__ is str:
+                texts.append(item)
+            elif item is not None:
+                _collect(item, texts)
+
+
+def _rebuilt(value: Any, redactor: Redactor, levels: list[Level], hits: set[str]) -> Any:
+    if isinstance(value, str):
+        redacted = redactor.redact(value)
+        levels.append(redacted.level)
+        hits.update(redacted.rules_hit)
+        return redacted.text if redacted.rules_hit else value
+    if isinstance(value, list | tuple):
+        return type(value)(_rebuilt(item, redactor, levels, hits) for item in value)
+    if isinstance(value, dict):
+        return {
+            _rebuilt(key, redactor, levels, hits): _rebuilt(item, redactor, levels, hits) for key, item in value.items()
+        }
+    if isinstance(value, Struct):
+        changed = {}
+        for name in value.__struct_fields__:
+            before = getattr(value, name)
+            after = _rebuilt(before, redactor, levels, hits)
+            if after is not before:
+                changed[name] = after
+        return msgspec.structs.replace(value, **changed) if changed else value
+    return value
