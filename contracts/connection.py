@@ -27,7 +27,9 @@ def connect(url: str, **options: Any) -> Redis:
     Raises:
         ValueError: the URL has no scheme that redis knows.
     """
-    redis: Redis = Redis.from_url(url, **(_DEFAULTS | options))
+    # redis-py's Unix socket connections have no such option, and refuse it.
+    defaults = {name: value for name, value in _DEFAULTS.items() if name != "socket_keepalive" or "unix://" not in url}
+    redis: Redis = Redis.from_url(url, **(defaults | options))
     return redis
 
 

@@ -1,0 +1,184 @@
+"""Redis users by role, made from the keys: who may run which commands on which of them.
+
+    python -m contracts.acl [QUEUE ...]    prints deploy/redis/users.acl
+
+Each grant becomes a selector of its own (Redis 7), so that a command is allowed on its own keys only: an agent may
+SET its job but not the bell. `default` is off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from contracts import keys
+from contracts.calls import check_name
+
+Pattern = Callable[[str, str], str]
+"""(queue, session) -> key pattern; the session may be `*`."""
+
+_QUEUE: tuple[Pattern, ...] = (lambda q, s: keys.queue(q), lambda q, s: keys.batch(q))
+_JOB: Pattern = lambda q, s: keys.job(q, s, "*")  # noqa: E731 (a table of patterns reads better than ten functions)
+_DONE: Pattern = lambda q, s: keys.done(q, s, "*")  # noqa: E731
+_CANCEL: Pattern = lambda q, s: keys.cancel(q, s, "*")  # noqa: E731
+_IN_PROGRESS: Pattern = lambda q, s: keys.in_progress(q, s, "*")  # noqa: E731
+_RETRY: Pattern = lambda q, s: keys.retry(q, s, "*")  # noqa: E731
+_WORKSPACE: Pattern = lambda q, s: keys.workspace(q, "*")  # noqa: E731
+_BELL: Pattern = lambda q, s: keys.bell(q)  # noqa: E731
+_LEASES: Pattern = lambda q, s: keys.leases(q)  # noqa: E731
+_FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
+_WORKERS: Pattern = lambda q, s: keys.workers(q)  # noqa: E731
+_AUDIT: Pattern = lambda q, s: keys.audit(q)  # noqa: E731
+_DEAD: Pattern = lambda q, s: keys.dead(q)  # noqa: E731
+
+_READ_HASH = "hget hmget hgetall"
+_READ_STREAM = "xread xrange xrevrange xlen"
+_READ_SORTED_SET = "zcard zcount zrange zscore"
+
+
+class Grant(Struct, frozen=True):
+    """Commands, and the keys they are allowed on. Without keys, commands that have none."""
+
+    commands: str
+    read: Sequence[Pattern] = ()
+    write: Sequence[Pattern] = ()
+    cancel_channel: bool = False
+
+
+_ANYBODY = Grant("ping time client|setname client|id")
+
+# What claim, finish and the other scripts run, and what the worker sends itself.
+_WORKER_COMMANDS = (
+    "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
+    "get set incr decr del exists strlen pexpire pttl type "
+    "hget hmget hgetall hset hdel hlen hexists hincrby "
+    "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim"
+)
+
+ROLES: dict[str, tuple[Grant, ...]] = {
+    "agent": (
+        _ANYBODY,
+        Grant("set", write=(_JOB, _CANCEL)),
+        Grant("zadd", write=_QUEUE),
+        Grant("lpush", write=(_BELL,)),
+        Grant("get exists pttl", read=(_JOB, _DONE)),
+        Grant(_READ_STREAM, read=(keys.replies,)),
+        Grant(_READ_HASH, read=(keys.plan,)),
+        Grant("exists", read=(_WORKERS,)),
+        Grant("publish", cancel_channel=True),
+    ),
+    "orchestrator": (
+        _ANYBODY,
+        Grant(
+            f"{_READ_HASH} exists", read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)
+        ),
+        Grant("hset hsetnx hdel", write=(keys.session, _WORKSPACE)),
+        Grant("del", write=(keys.session, _WORKSPACE, keys.plan, keys.approval)),
+        Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
+        Grant("xlen", read=(_DEAD,)),
+        Grant(_READ_STREAM, read=(keys.replies,)),
+        Grant("set", write=(_CANCEL,)),
+        Grant("publish", cancel_channel=True),
+    ),
+    "approver": (
+        _ANYBODY,
+        Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running)),
+        Grant("del hset expire pexpire", write=(keys.approval,)),
+        Grant("multi exec discard"),
+    ),
+    "worker": (
+        _ANYBODY,
+        Grant(
+            _WORKER_COMMANDS,
+            read=(keys.approval,),
+            write=(
+                *_QUEUE,
+                _JOB,
+                _CANCEL,
+                _DONE,
+                _IN_PROGRESS,
+                _RETRY,
+                _LEASES,
+                _FENCE,
+                _BELL,
+                _WORKSPACE,
+                _WORKERS,
+                _AUDIT,
+                _DEAD,
+                keys.session,
+                keys.running,
+                keys.waiting,
+                keys.replies,
+                keys.plan,
+            ),
+        ),
+        Grant("subscribe unsubscribe publish", cancel_channel=True),
+    ),
+    "dashboard": (
+        _ANYBODY,
+        Grant("info dbsize scan"),
+        Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
+        Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)),
+        Grant("llen lrange", read=(keys.waiting,)),
+        Grant("get exists pttl", read=(_IN_PROGRESS,)),
+        Grant(_READ_STREAM, read=(_AUDIT, _DEAD)),
+    ),
+    "auditor": (_ANYBODY, Grant(_READ_STREAM, read=(_AUDIT, _DEAD))),
+    "provisioner": (
+        _ANYBODY,
+        Grant("acl|setuser acl|deluser acl|getuser acl|users acl|list acl|save acl|load acl|genpass"),
+    ),
+}
+
+
+def rules(role: str, queues: Iterable[str], session: str = "*") -> list[str]:
+    """The rules of a role's user, for ACL SETUSER or a line of an ACL file; without name and password.
+
+    With a session, an agent reaches that session's keys only.
+
+    Raises:
+        KeyError: there is no such role.
+        ValueError: a name is malformed.
+    """
+    names = [check_name("queue", queue) for queue in queues]
+    if session != "*":
+        check_name("session", session)
+    anybody, *grants = ROLES[role]
+    return ["reset", *_commands(anybody), *(f"({' '.join(_selector(grant, names, session))})" for grant in grants)]
+
+
+def users_acl(queues: Iterable[str] = ("default",), passwords: Mapping[str, str] | None = None) -> str:
+    """An ACL file with one user a role, each over all the queues.
+
+    Without `passwords` (by role), `#<role>` stands where the hash of the role's password belongs.
+
+    Raises:
+        ValueError: a queue's name is malformed.
+    """
+    names = list(queues)
+    lines = ["user default reset off"]
+    for role in ROLES:
+        secret = f"#<{role}>" if passwords is None else f"#{hashlib.sha256(passwords[role].encode()).hexdigest()}"
+        reset, *granted = rules(role, names)
+        lines.append(" ".join(("user", role, reset, "on", secret, *granted)))
+    return "\n".join(lines) + "\n"
+
+
+def _commands(grant: Grant) -> list[str]:
+    return [f"+{command}" for command in grant.commands.split()]
+
+
+def _selector(grant: Grant, queues: Sequence[str], session: str) -> Iterable[str]:
+    yield from _commands(grant)
+    for queue in queues:
+        for access, patterns in (("%R~", grant.read), ("%RW~" if grant.read else "%W~", grant.write)):
+            yield from (access + pattern(queue, session) for pattern in patterns)
+        if grant.cancel_channel:
+            yield f"&{keys.cancel_channel(queue)}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(users_acl(sys.argv[1:] or ("default",)))
