@@ -1,0 +1,442 @@
+"""Reads a command line as bash does: one pass, recursive descent, never gives up.
+
+What bash would refuse is read as far as it goes, with `doubt` set: every command that can be made out is still seen.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from worker.shell.lexer import Lexer
+from worker.shell.limits import MAX_DEPTH, Meter, TooComplex
+from worker.shell.nodes import Assignment, Body, Compound, Function, Item, Pipeline, Redirect, Simple, Token, Word
+
+_BLANK = re.compile(r"(?:[ \t\r]|\\\n)+")
+_COMMENT = re.compile(r"#[^\n]*")
+_RESERVED = re.compile(
+    r"(?:if|then|elif|else|fi|for|while|until|select|do|done|case|esac|in|function|time|coproc|\{|\}|!|\[\[)"
+    r"(?=[\s;&|<>()]|$)"
+)
+_FUNCTION = re.compile(r"([^\s;&|<>()$'\"`\\{}=]+)[ \t]*\([ \t]*\)")
+_REDIRECT = re.compile(r"(\d+|\{\w+\})?(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<(?!\()|>(?!\())")
+_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^]\n]*\])?(\+?)=")
+_SEPARATOR = re.compile(r"&&|\|\||;;&|;;|;&|[;&\n]")
+_DECLARE = frozenset({"export", "declare", "local", "typeset", "readonly"})
+_CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
+
+
+class Reader(Lexer):
+    """`Reader(text, meter).program()` gives the whole text as a list."""
+
+    def program(self) -> Body:
+        """All of the text; what closes nothing is stepped over."""
+        body: Body = []
+        while True:
+            body += self.body(frozenset())
+            if self.at >= len(self.text):
+                return body
+            self.doubt = True
+            stray = _RESERVED.match(self.text, self.at)
+            self.at = stray.end() if stray else self.at + 1
+
+    def inner(self, text: str) -> Body:
+        self.meter.read(len(text))
+        other = Reader(text, self.meter, self.depth)
+        other.deeper()
+        body = other.program()
+        self.doubt = self.doubt or other.doubt
+        return body
+
+    def body_until(self, closer: str) -> Body:
+        body: Body = []
+        while True:
+            body += self.body(frozenset())
+            if self.at >= len(self.text):
+                self.doubt = True
+                return body
+            if self.text[self.at] == closer:
+                self.at += 1
+                return body
+            self.doubt = True
+            stray = _RESERVED.match(self.text, self.at)
+            self.at = stray.end() if stray else self.at + 1
+
+    def blank(self) -> None:
+        """Goes past blanks, continued lines and a comment."""
+        found = _BLANK.match(self.text, self.at)
+        if found:
+            self.at = found.end()
+        if self.text.startswith("#", self.at) and (self.at == 0 or self.text[self.at - 1] in " \t\r\n;&|()`"):
+            comment = _COMMENT.match(self.text, self.at)
+            self.at = comment.end() if comment else self.at
+
+    def newlines(self) -> None:
+        """Goes past blank lines too, and takes the bodies of heredocs on the way."""
+        while True:
+            self.blank()
+            if not self.text.startswith("\n", self.at):
+                return
+            self.at += 1
+            if self.pending:
+                self._heredoc_bodies()
+
+    def reserved(self) -> str:
+        """The reserved word here, not consumed, or nothing."""
+        found = _RESERVED.match(self.text, self.at)
+        return found.group() if found else ""
+
+    def expect(self, word: str) -> bool:
+        """Consumes the reserved word if it is next."""
+        self.newlines()
+        if self.reserved() == word:
+            self.at += len(word)
+            return True
+        self.doubt = True
+        return False
+
+    def body(self, closers: frozenset[str]) -> Body:
+        """A list up to a closer, a `)`, a `;;` or the end; none of them consumed."""
+        self.deeper()
+        body: Body = []
+        op = ";"
+        first = 0
+        while True:
+            self.newlines()
+            if self.at >= len(self.text) or self.text[self.at] == ")":
+                break
+            if self.reserved() in _CLOSERS:
+                break
+            before = self.at
+            node = self.pipeline()
+            if node is not None:
+                body.append(Item(op, node, False))
+            self.blank()
+            found = _SEPARATOR.match(self.text, self.at)
+            separator = found.group() if found else ""
+            if separator.startswith(";") and separator != ";":
+                break
+            if not separator:
+                if self.at == before:
+                    if self.text[self.at] == ")":
+                        break
+                    self.doubt = True
+                    self.at += 1
+                if self.at < len(self.text) and self.text[self.at] != ")" and self.reserved() not in _CLOSERS:
+                    self.doubt = True
+                op, first = ";", len(body)
+                continue
+            if separator != "\n":
+                self.at += len(separator)
+            if separator == "&":
+                body[first:] = [item._replace(background=True) for item in body[first:]]
+            op = separator if separator in ("&&", "||") else ";"
+            if op == ";":
+                first = len(body)
+        self.depth -= 1
+        return body
+
+    def pipeline(self) -> Any:
+        """One pipeline; `!` and `time` in front change nothing of what runs."""
+        while True:
+            self.blank()
+            word = self.reserved()
+            if word == "!":
+                self.at += 1
+            elif word == "time":
+                self.at += 4
+                self.blank()
+                if self.text.startswith(("-p ", "-p\t"), self.at):
+                    self.at += 3
+            else:
+                break
+        parts = [self.command()]
+        while True:
+            self.blank()
+            if not self.text.startswith("|", self.at) or self.text.startswith("||", self.at):
+                break
+            self.at += 2 if self.text.startswith("|&", self.at) else 1
+            self.newlines()
+            parts.append(self.command())
+        if len(parts) == 1:
+            return parts[0]
+        return Pipeline([part for part in parts if part is not None])
+
+    def command(self) -> Any:
+        """A simple command, a compound one or a function; None when nothing can be made out."""
+        self.meter.step()
+        self.blank()
+        text, at = self.text, self.at
+        if at >= len(text):
+            return None
+        if text[at] == "(":
+            return self._paren()
+        word = self.reserved()
+        if word and word not in ("in", "!", "time", *_CLOSERS):
+            self.at += len(word)
+            return _COMPOUND[word](self)
+        found = _FUNCTION.match(text, at)
+        if found:
+            self.at = found.end()
+            return self._function_body(found.group(1))
+        return self._simple()
+
+    def _paren(self) -> Compound:
+        if self.text.startswith("((", self.at):
+            arithmetic = self.arithmetic(self.at + 2)
+            if arithmetic is not None:
+                return self._redirected(Compound("arith", words=[self.reread(arithmetic)]))
+        self.at += 1
+        return self._redirected(Compound("subshell", bodies=[self._nested(")")]))
+
+    def _nested(self, closer: str) -> Body:
+        self.deeper()
+        body = self.body(frozenset({closer}))
+        if self.text.startswith(closer, self.at):
+            self.at += len(closer)
+        else:
+            self.doubt = True
+        self.depth -= 1
+        return body
+
+    def _redirected(self, compound: Compound) -> Compound:
+        while True:
+            self.blank()
+            redirect = self._redirect()
+            if redirect is None:
+                return compound
+            compound.redirects.append(redirect)
+
+    def _group(self) -> Compound:
+        return self._redirected(Compound("group", bodies=[self._nested("}")]))
+
+    def _if(self) -> Compound:
+        node = Compound("if")
+        node.conditions.append(self.body(_CLOSERS))
+        while True:
+            self.expect("then")
+            node.bodies.append(self.body(_CLOSERS))
+            self.newlines()
+            word = self.reserved()
+            if word == "elif":
+                self.at += 4
+                node.conditions.append(self.body(_CLOSERS))
+                continue
+            if word == "else":
+                self.at += 4
+                node.bodies.append(self.body(_CLOSERS))
+            self.expect("fi")
+            return self._redirected(node)
+
+    def _while(self) -> Compound:
+        kind = "until" if self.text.startswith("until", self.at - 5) else "while"
+        node = Compound(kind, conditions=[self.body(_CLOSERS)])
+        return self._do(node)
+
+    def _do(self, node: Compound) -> Compound:
+        self.newlines()
+        if self.reserved() == "{":
+            self.at += 1
+            node.bodies.append(self._nested("}"))
+            return self._redirected(node)
+        self.expect("do")
+        node.bodies.append(self.body(_CLOSERS))
+        self.expect("done")
+        return self._redirected(node)
+
+    def _for(self) -> Compound:
+        self.blank()
+        if self.text.startswith("((", self.at):
+            arithmetic = self.arithmetic(self.at + 2)
+            node = Compound("cfor", words=[self.reread(arithmetic or "")])
+        else:
+            name = self.word()
+            node = Compound("for", name=name if isinstance(name, str) else "")
+            self.newlines()
+            if self.reserved() == "in":
+                self.at += 2
+                node.words = self._words()
+        self.blank()
+        if self.text.startswith(";", self.at):
+            self.at += 1
+        return self._do(node)
+
+    def _words(self) -> list[Word]:
+        words: list[Word] = []
+        while True:
+            self.blank()
+            word = self.word()
+            if word is None:
+                return words
+            words.append(word)
+
+    def _case(self) -> Compound:
+        self.blank()
+        node = Compound("case", words=[self.word() or ""])
+        self.expect("in")
+        while True:
+            self.newlines()
+            if self.reserved() == "esac" or self.at >= len(self.text):
+                break
+            if self.text.startswith("(", self.at):
+                self.at += 1
+            while self.at < len(self.text) and self.text[self.at] not in ")\n":
+                before = self.at
+                self.blank()
+                self.word()
+                if self.at == before:
+                    if self.text[self.at] == "(":
+                        self.skip_parens()
+                    else:
+                        self.at += 1
+            self.at += 1
+            node.bodies.append(self.body(_CLOSERS))
+            found = _SEPARATOR.match(self.text, self.at)
+            if found:
+                self.at = found.end()
+            elif self.reserved() != "esac":
+                break
+        self.expect("esac")
+        return self._redirected(node)
+
+    def _function(self) -> Function:
+        self.blank()
+        word = self.word()
+        self.blank()
+        if self.text.startswith("(", self.at):
+            self.skip_parens()
+        return self._function_body(word if isinstance(word, str) else "".join(str(t.value) for t in word or []))
+
+    def _function_body(self, name: str) -> Function:
+        self.deeper()
+        self.newlines()
+        body = self.command()
+        self.depth -= 1
+        return Function(name, body)
+
+    def _coproc(self) -> Any:
+        self.blank()
+        named = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[{(])").match(self.text, self.at)
+        if named:
+            self.at = named.end()
+        return self.command()
+
+    def _test(self) -> Compound:
+        node = Compound("test", words=[])
+        while self.at < len(self.text):
+            self.newlines()
+            if re.compile(r"\]\](?=[\s;&|<>()]|$)").match(self.text, self.at):
+                self.at += 2
+                return self._redirected(node)
+            word = self.word()
+            if word is not None:
+                node.words = [*(node.words or []), word]
+            else:
+                self.at += 1
+        self.doubt = True
+        return node
+
+    def _simple(self) -> Simple | None:
+        node = Simple(self.at)
+        declares = False
+        while True:
+            self.blank()
+            redirect = self._redirect()
+            if redirect is not None:
+                node.redirects.append(redirect)
+                continue
+            if not node.words or declares:
+                assignment = self._assignment()
+                if assignment is not None:
+                    node.assignments.append(assignment)
+                    continue
+            word = self.word()
+            if word is None:
+                break
+            self.meter.step()
+            node.words.append(word)
+            declares = declares or (len(node.words) == 1 and isinstance(word, str) and word in _DECLARE)
+        return node if node.words or node.assignments or node.redirects else None
+
+    def _assignment(self) -> Assignment | None:
+        found = _ASSIGN.match(self.text, self.at)
+        if not found:
+            return None
+        name, subscript, append = found.groups()
+        self.at = found.end()
+        node = Assignment(name, "", append=bool(append))
+        if subscript:
+            node.subscript = self.reread(subscript[1:-1])
+        if self.text.startswith("(", self.at):
+            self.at += 1
+            node.array = []
+            while self.at < len(self.text):
+                self.newlines()
+                word = self.word()
+                if word is not None:
+                    node.array.append(word)
+                elif self.text.startswith(")", self.at):
+                    self.at += 1
+                    return node
+                else:
+                    self.doubt = True
+                    self.at += 1
+            return node
+        node.value = self.word() or ""
+        return node
+
+    def _redirect(self) -> Redirect | None:
+        found = _REDIRECT.match(self.text, self.at)
+        if not found:
+            return None
+        fd, op = found.groups()
+        self.at = found.end()
+        self.blank()
+        begin = self.at
+        word = self.word()
+        if word is None:
+            self.doubt = True
+            word = ""
+        node = Redirect(op, word, fd or "")
+        if op in ("<<", "<<-"):
+            raw = self.text[begin : self.at]
+            delimiter = re.sub(r"\\(.)|['\"]|\$(?=['\"])", r"\1", raw, flags=re.DOTALL)
+            node.literal = delimiter != raw
+            node.target = ""
+            self.pending.append((node, delimiter, op == "<<-", node.literal))
+        return node
+
+    def _heredoc_bodies(self) -> None:
+        pending, self.pending = self.pending, []
+        for node, delimiter, dedent, literal in pending:
+            lines: list[str] = []
+            while True:
+                if self.at >= len(self.text):
+                    break
+                end = self.text.find("\n", self.at)
+                end = end if end >= 0 else len(self.text)
+                line = self.text[self.at : end]
+                self.at = min(end + 1, len(self.text))
+                line = line.lstrip("\t") if dedent else line
+                if line == delimiter:
+                    break
+                lines.append(line + "\n")
+            assert isinstance(node, Redirect)
+            text = "".join(lines)
+            node.target = [Token("q", text)] if literal or not re.search(r"[$`\\]", text) else self.reread(text)
+
+
+_COMPOUND = {
+    "{": Reader._group,
+    "if": Reader._if,
+    "while": Reader._while,
+    "until": Reader._while,
+    "for": Reader._for,
+    "select": Reader._for,
+    "case": Reader._case,
+    "function": Reader._function,
+    "coproc": Reader._coproc,
+    "[[": Reader._test,
+}
+
+__all__ = ["MAX_DEPTH", "Reader", "TooComplex"]

@@ -1,0 +1,366 @@
+"""Follows a command line from top to bottom and lists every command it may run, at every level."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+from worker.shell import expand, marks
+from worker.shell.limits import MAX_ALTERNATIVES, MAX_DEPTH, Meter, TooComplex
+from worker.shell.marks import SELF, UNKNOWN
+from worker.shell.nodes import Assignment, Body, Compound, Function, Item, Pipeline, Redirect, Simple, Token
+from worker.shell.paths import join
+from worker.shell.reader import Reader
+from worker.shell.run import Runner
+from worker.shell.state import Call, State
+
+_ENDLESS = frozenset({":", "true", "/bin/true"})
+_PAUSES = frozenset({"sleep", "wait", "read", "break", "exit", "return", "inotifywait", "flock", "usleep"})
+_MAX_LOOP_VALUES = 12
+
+
+class Walker(Runner):
+    """One walk over one command line. `calls` and `findings` are what came of it, `doubt` whether it read well."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.loops = 0
+        self.outer: frozenset[str] = frozenset()
+        self.processes = itertools.count(63, -1)
+        self.uncalled: dict[str, tuple[Function, State]] = {}
+
+    def line(self, text: str) -> None:
+        """Walks a whole command line, then the functions it defines and never calls.
+
+        Raises:
+            TooComplex: a cap was reached.
+        """
+        self.program(text)
+        self.tolerant += 1
+        for name, (function, state) in list(self.uncalled.items()):
+            state.params = None
+            self.state = state
+            self.trail = (f"function {name}",)
+            self.node(function.body, None)
+
+    def program(self, text: str) -> str:
+        self.meter.read(len(text))
+        reader = Reader(text, self.meter, self.depth)
+        body = reader.program()
+        self.doubt = self.doubt or reader.doubt
+        return self.body(body, None)
+
+    def body(self, body: Body, stdin: str | None) -> str:
+        """Walks a list; what it prints, as far as known."""
+        outputs: list[str] = []
+        for item in body:
+            outputs.append(self._item(item, stdin))
+        return "".join(outputs)
+
+    def _item(self, item: Item, stdin: str | None) -> str:
+        certain = item.op == ";" and not item.background
+        self.state.conditional += not certain
+        self.forking += item.background
+        try:
+            return self.node(item.node, stdin)
+        finally:
+            self.forking -= item.background
+            self.state.conditional -= not certain
+
+    def node(self, node: Any, stdin: str | None) -> str:
+        """Walks any node."""
+        self.meter.step()
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooComplex("it nests too deep")
+        try:
+            if isinstance(node, Simple):
+                return self._simple(node, stdin)
+            if isinstance(node, Pipeline):
+                return self._pipeline(node, stdin)
+            if isinstance(node, Compound):
+                return self._redirected(node, stdin)
+            if isinstance(node, Function):
+                self.state.functions[node.name] = node
+                self.uncalled[node.name] = (node, self.state.copy())
+            return ""
+        finally:
+            self.depth -= 1
+
+    def in_subshell(self, body: Body, stdin: str | None) -> str:
+        """Walks a list whose changes stay in a process of its own; files it writes remain."""
+        outside = self.state
+        self.state = outside.copy()
+        self.state.files = outside.files
+        try:
+            return self.body(body, stdin)
+        finally:
+            self.state = outside
+
+    def _pipeline(self, node: Pipeline, stdin: str | None) -> str:
+        self.forking += 1
+        output = stdin
+        try:
+            for part in node.parts:
+                output = self.in_subshell([Item(";", part, False)], output)
+        finally:
+            self.forking -= 1
+        return output or ""
+
+    def _simple(self, node: Simple, stdin: str | None) -> str:
+        state = self.state
+        if not state.variables:
+            return self._once(node, stdin)
+        varied, choice = state.varied, state.choice
+        state.varied, state.choice = set(), dict(choice)
+        try:
+            outputs = [self._once(node, stdin)]
+            names = [name for name in state.varied if name not in self.outer and name not in choice]
+            if names:
+                ranges = [range(len(state.variables[name])) for name in names if name in state.variables]
+                if math.prod(len(numbers) for numbers in ranges) > MAX_ALTERNATIVES:
+                    raise TooComplex("its variables may have too many values together")
+                combinations = itertools.islice(itertools.product(*ranges), 1, None)
+                state.conditional += 1
+                for combination in list(combinations):
+                    state.choice = {**choice, **dict(zip(names, combination, strict=False))}
+                    outputs.append(self._once(node, stdin))
+                state.conditional -= 1
+            varied |= state.varied - set(names)
+            return "".join(outputs)
+        finally:
+            state.varied, state.choice = varied, choice
+
+    def _once(self, node: Simple, stdin: str | None) -> str:
+        argv: list[str] = []
+        for word in node.words:
+            if isinstance(word, str):
+                argv.append(word)
+            else:
+                argv += expand.fields(self, word)
+        redirects, stdin = self._redirects(node.redirects, stdin)
+        values: dict[str, str] = {}
+        if node.assignments:
+            values = self._assign(node.assignments, bool(argv))
+        if argv:
+            call = Call(tuple(argv), self.state.cwd, self.trail, redirects, stdin, values, self.forking > 0)
+            output = self.run(call)
+        else:
+            output = ""
+            if redirects:
+                self.calls.append(Call((), self.state.cwd, self.trail, redirects, stdin, values))
+        return self._written(redirects, output) if redirects else output
+
+    def _assign(self, assignments: list[Assignment], only_for_command: bool) -> dict[str, str]:
+        state = self.state
+        values: dict[str, str] = {}
+        for node in assignments:
+            if node.array is not None:
+                self._assign_array(node)
+                continue
+            value = expand.text(self, node.value)
+            name = node.name
+            if node.subscript is not None:
+                name = f"{name}[{self.text_of(node.subscript).strip()}]"
+            if node.append:
+                before = state.value(name)
+                if isinstance(before, tuple):
+                    state.assign(name, (*before, value))
+                    continue
+                value = (before or "") + value
+            values[name] = value
+            if not only_for_command or name == "IFS":
+                state.assign(name, value)
+            elif name not in state.variables:
+                state.variables[name] = (value,)
+        return values
+
+    def _assign_array(self, node: Assignment) -> None:
+        items: list[str] = []
+        for word in node.array or []:
+            for item in expand.fields(self, word):
+                items.append(item)
+                plain = marks.literal_globs(item)
+                if plain.startswith("[") and "]=" in plain:
+                    key, _, value = plain[1:].partition("]=")
+                    self.state.assign(f"{node.name}[{key}]", value)
+                    items[-1] = value
+        before = self.state.value(node.name) if node.append else ()
+        older = before if isinstance(before, tuple) else (before,) if before else ()
+        self.state.assign(node.name, (*older, *items))
+
+    def _redirects(self, nodes: list[Redirect], stdin: str | None) -> tuple[tuple[tuple[str, str], ...], str | None]:
+        found: list[tuple[str, str]] = []
+        for node in nodes:
+            target = expand.text(self, node.target)
+            if node.op in ("<<", "<<-"):
+                stdin = target
+            elif node.op == "<<<":
+                stdin = target + "\n"
+            elif node.op in ("<", "<>"):
+                path = join(self.state.cwd, target)
+                found.append((node.op, target))
+                if node.fd in ("", "0"):
+                    stdin = self.state.files.get(path or "") if path != "/dev/null" else ""
+            elif not (node.op in (">&", "<&") and target.rstrip("-").isdigit()):
+                found.append((node.op if node.fd in ("", "1") else "2" + node.op, target))
+        return tuple(found), stdin
+
+    def _written(self, redirects: tuple[tuple[str, str], ...], output: str) -> str:
+        for op, target in redirects:
+            if op in (">", ">>", ">|", "&>", "&>>", ">&"):
+                self.write_file(target, output, append=">>" in op)
+                output = ""
+        return output
+
+    def write_file(self, target: str, content: str, *, append: bool = False) -> None:
+        """Remembers what a file holds from here on."""
+        path = join(self.state.cwd, target)
+        if path is not None and not path.startswith("/dev/"):
+            self.state.files[path] = (self.state.files.get(path, "") if append else "") + content
+
+    def _redirected(self, node: Compound, stdin: str | None) -> str:
+        if not node.redirects:
+            return self._compound(node, stdin)
+        redirects, stdin = self._redirects(node.redirects, stdin)
+        if any(op not in ("<", "<>") for op, _ in redirects):
+            self.calls.append(Call((), self.state.cwd, self.trail, redirects))
+        return self._written(redirects, self._compound(node, stdin))
+
+    def _compound(self, node: Compound, stdin: str | None) -> str:
+        kind = node.kind
+        if kind == "group":
+            return self.body(node.bodies[0], stdin)
+        if kind == "subshell":
+            return self.in_subshell(node.bodies[0], stdin)
+        if kind in ("if", "case"):
+            for word in node.words or []:
+                expand.text(self, word)
+            outputs = [self.body(condition, stdin) for condition in node.conditions]
+            self.state.conditional += 1
+            directory = self.state.cwd
+            for body in node.bodies:
+                self.state.cwd = directory
+                outputs.append(self.body(body, stdin))
+            self.state.conditional -= 1
+            return "".join(outputs)
+        if kind in ("test", "arith"):
+            for word in node.words or []:
+                expand.text(self, word)
+            return ""
+        return self._loop(node, stdin)
+
+    def _loop(self, node: Compound, stdin: str | None) -> str:
+        state = self.state
+        first = len(self.calls)
+        values: list[str] = []
+        if node.kind == "for":
+            if node.words is None:
+                values = list(state.params) if state.params is not None else [UNKNOWN]
+            for word in node.words or []:
+                values += expand.fields(self, word)
+        else:
+            for word in node.words or []:
+                expand.text(self, word)
+        self.loops += 1
+        state.conditional += 1
+        outputs: list[str] = []
+        if node.kind == "for" and len(values) <= _MAX_LOOP_VALUES and self.loops <= 2:
+            directory = state.cwd
+            for value in values:
+                state.cwd = directory
+                state.assign(node.name, value, certain=True)
+                outputs += [self.body(body, stdin) for body in node.bodies]
+        else:
+            if node.kind == "for":
+                state.assign(node.name, *values, certain=True)
+            for _ in range(2 if self.loops <= 2 else 1):
+                before = dict(state.variables)
+                outputs += [self.body(condition, stdin) for condition in node.conditions]
+                outputs += [self.body(body, stdin) for body in node.bodies]
+                if state.variables == before:
+                    break
+        state.conditional -= 1
+        self.loops -= 1
+        if self._endless(node):
+            mine = self.calls[first:]
+            if any(call.background for call in mine) and not any(_name(call) in _PAUSES for call in mine):
+                self.find("fork_bomb", "an endless loop that starts processes in the background")
+        return "".join(outputs)
+
+    def _endless(self, node: Compound) -> bool:
+        if node.kind == "cfor":
+            text = "".join(str(token.value) for token in (node.words or [[]])[0] if isinstance(token, Token))
+            return text.count(";") == 2 and not text.split(";")[1].strip(" 1")
+        if node.kind == "for" or not node.conditions or len(node.conditions[0]) != 1:
+            return False
+        condition = node.conditions[0][0].node
+        if isinstance(condition, Simple) and condition.words:
+            words = condition.words
+            if node.kind == "until":
+                return words[0] == "false"
+            return words[0] in _ENDLESS or (words[0] in ("[", "test") and len(words) <= 3)
+        return isinstance(condition, Compound) and condition.kind == "arith" and node.kind == "while"
+
+    def text_of(self, tokens: list[Token]) -> str:
+        return expand.text(self, tokens)
+
+    def prompt_expanded(self, text: str) -> str:
+        self.meter.read(len(text))
+        reader = Reader(text, self.meter, self.depth)
+        return expand.text(self, reader.double_quoted())
+
+    def substituted(self, body: Body) -> str:
+        outer, self.outer = self.outer, self._varying()
+        try:
+            return self.in_subshell(body, None)
+        finally:
+            self.outer = outer
+
+    def _varying(self) -> frozenset[str]:
+        variables = self.state.variables
+        return frozenset(name for name in variables if len(variables[name]) > 1) if variables else frozenset()
+
+    def process_substituted(self, op: str, body: Body) -> str:
+        path = f"/dev/fd/{next(self.processes)}"
+        self.forking += 1
+        output = self.in_subshell(body, UNKNOWN if op == ">" else None)
+        self.forking -= 1
+        self.state.files[path] = output or UNKNOWN
+        return path
+
+    def call_function(self, function: Function, call: Call) -> str:
+        """Walks a function's body with the call's arguments; a call of itself in another process is a fork bomb."""
+        self.uncalled.pop(function.name, None)
+        entered = self.calling.get(function.name)
+        if entered is not None:
+            if self.forking > entered:
+                self.find("fork_bomb", f"function {function.name} starts itself over and over")
+            return UNKNOWN
+        params, self.state.params = self.state.params, call.argv[1:]
+        self.calling[function.name] = self.forking
+        try:
+            return self.node(function.body, call.stdin)
+        finally:
+            del self.calling[function.name]
+            self.state.params = params
+
+
+def _name(call: Call) -> str:
+    return call.argv[0].rpartition("/")[2] if call.argv else ""
+
+
+def walk(text: str, *, cwd: str, home: str) -> Walker:
+    """Follows the command line; the result has `calls`, `findings` and `doubt`.
+
+    Raises:
+        TooComplex: a cap was reached; nothing can be said of the line.
+    """
+    walker = Walker(State(cwd=cwd, home=home))
+    walker.line(text)
+    return walker
+
+
+__all__ = ["SELF", "Meter", "Walker", "replace", "walk"]
