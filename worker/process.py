@@ -2,7 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
 from msgspec import Struct
+
+from worker.capture import Capture
+from worker.drain import CreateSpill, Drain, StreamEnd, readable
+from worker.relay import Relay, Send, Stream
+from worker.sandbox import Sandbox
+from worker.slots import Launch, LauncherFailed, Slot
+
+log = logging.getLogger("toolreef")
+
+_KILL_PATIENCE_S = 5.0
+_EOF_PATIENCE_S = 1.0
+_DISK_LOOK_EACH_S = 0.25
+_SETUP_FAILED = 125
+_LIMIT_OF_SIGNAL: dict[str | None, str] = {"XCPU": "cpu", "XFSZ": "file_size"}
+_LIMIT_OF_WORDS = {
+    "file_size": (b"File size limit exceeded", b"File too large"),
+    "memory": (b"Cannot allocate memory", b"cannot allocate memory", b"MemoryError", b"std::bad_alloc"),
+    "processes": (b"fork: Resource temporarily unavailable", b"fork: retry: Resource temporarily unavailable"),
+    "cpu": (b"CPU time limit exceeded",),
+}
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -10,8 +38,9 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     wall_s: float = 120.0
     cpu_s: float = 600.0
+    """Of the whole tree together."""
     memory_bytes: int = 4 * 1024**3
-    """Of the whole tree, and of private data in any one process."""
+    """Of the whole tree together; any one process may map twice that."""
     processes: int = 512
     """Processes and threads of the whole tree."""
     file_bytes: int = 2 * 1024**3
@@ -28,5 +57,239 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Sent as progress entries; the rest is counted as dropped."""
     tmp_bytes: int = 512 * 1024**2
     """Size of the command's private /tmp where it has one."""
-    workspace_bytes: int | None = None
-    """What the workspace may hold while the command runs."""
+    disk_free_bytes: int = 128 * 1024**2
+    """What must stay free on the workspace's file system."""
+    drain_s: float = 0.2
+    """How long what outlives the shell may go on writing."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Command:
+    """A command to run. See `worker.slots.Launch` for the paths and descriptors."""
+
+    script: str
+    workspace: str
+    workspace_fd: int
+    cwd: str
+    cwd_fd: int
+    env: dict[str, str]
+    writable: bool = True
+    timeout_s: float | None = None
+    """Shortens `Limits.wall_s`."""
+
+
+@dataclass(slots=True)
+class Ran:
+    """How a command ended. `killed` are the names of processes that outlived the shell and were ended."""
+
+    exit_code: int = 128 + signal.SIGKILL
+    signal: str | None = None
+    timed_out: bool = False
+    cancelled: bool = False
+    limits_hit: list[str] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    duration_s: float = 0.0
+    stdout: StreamEnd = field(default_factory=StreamEnd)
+    stderr: StreamEnd = field(default_factory=StreamEnd)
+
+
+class Run:
+    """One command under way. `finish` is awaited once; `ran` is complete when it returns or raises."""
+
+    def __init__(
+        self,
+        command: Command,
+        limits: Limits,
+        sandbox: Sandbox,
+        *,
+        spill: CreateSpill | None = None,
+        progress: Send | None = None,
+    ) -> None:
+        self.ran = Ran()
+        self._command = command
+        self._limits = limits
+        self._sandbox = sandbox
+        self._relay = Relay(progress, limits.progress_bytes) if progress else None
+        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        self._drains = [
+            Drain(stream, self._took, spill, keep_bytes=limits.output_bytes, spill_bytes=limits.spill_bytes)
+            for stream in streams
+        ]
+        self._slot: Slot | None = None
+        self._output_bytes = 0
+
+    async def finish(self) -> Ran:
+        """Run it to its end. When cancelled, the whole tree is ended before CancelledError is raised.
+
+        Raises:
+            LauncherFailed: it could not be started; the message names the call.
+        """
+        task = asyncio.create_task(self._carry_out())
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self.ran.cancelled = True
+            self._kill()
+            await asyncio.wait({task}, timeout=_KILL_PATIENCE_S)
+            if task.done() and not task.cancelled():
+                task.exception()
+            raise
+
+    def _kill(self, limit: str | None = None) -> None:
+        if limit and limit not in self.ran.limits_hit:
+            self.ran.limits_hit.append(limit)
+        if self._slot:
+            self._slot.kill()
+
+    def _took(self, stream: Stream, chunk: bytes) -> None:
+        self._output_bytes += len(chunk)
+        if self._output_bytes > self._limits.output_total_bytes:
+            self._kill("output")
+        if self._relay:
+            self._relay.add(stream, chunk)
+
+    async def _carry_out(self) -> Ran:
+        started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        slot = self._slot = self._sandbox.take()
+        watches: list[asyncio.Task[None]] = []
+        reusable = False
+        timer: asyncio.TimerHandle | None = None
+        try:
+            self._start(slot)
+            timer = loop.call_later(self._timeout_s(), self._time_out)
+            reading = asyncio.gather(*(asyncio.create_task(drain.read()) for drain in self._drains))
+            relaying = asyncio.create_task(self._relay.run()) if self._relay else None
+            watches = [asyncio.create_task(self._watch_disk())]
+            report = await self._follow(slot, reading)
+            self.ran.duration_s = time.monotonic() - started
+            # Nobody is left to write; what the pipes still hold is read at once.
+            await asyncio.wait({reading}, timeout=_EOF_PATIENCE_S)
+            reading.cancel()
+            if self._relay and relaying:
+                self._relay.close()
+                await self._last_words(relaying)
+            self._conclude(slot, report)
+            reusable = True
+            self.ran.stdout, self.ran.stderr = [await drain.conclude() for drain in self._drains]
+            return self.ran
+        finally:
+            if timer:
+                timer.cancel()
+            for watch in watches:
+                watch.cancel()
+            for drain in self._drains:
+                drain.close()
+            self._slot = None
+            if reusable:
+                self._sandbox.slots.give_back(slot)
+            else:
+                slot.close()
+
+    def _start(self, slot: Slot) -> None:
+        command, limits = self._command, self._limits
+        ends = [drain.open() for drain in self._drains]
+        try:
+            slot.start(
+                Launch(
+                    script=command.script.encode("utf-8", "surrogateescape"),
+                    workspace=command.workspace,
+                    workspace_fd=command.workspace_fd,
+                    cwd=command.cwd,
+                    cwd_fd=command.cwd_fd,
+                    env=command.env,
+                    limits={
+                        "cpu_s": limits.cpu_s,
+                        "memory_bytes": limits.memory_bytes,
+                        "processes": limits.processes,
+                        "file_bytes": limits.file_bytes,
+                        "open_files": limits.open_files,
+                        "tmp_bytes": limits.tmp_bytes,
+                    },
+                    writable=command.writable,
+                    read_only=self._sandbox.read_only,
+                    drain_s=limits.drain_s,
+                ),
+                *ends,
+            )
+        finally:
+            for end in ends:
+                os.close(end)
+
+    def _timeout_s(self) -> float:
+        wanted = self._command.timeout_s
+        return self._limits.wall_s if wanted is None else max(0.0, min(wanted, self._limits.wall_s))
+
+    def _time_out(self) -> None:
+        self.ran.timed_out = True
+        self._kill("wall")
+
+    async def _follow(self, slot: Slot, reading: asyncio.Future[Any]) -> dict[str, Any]:
+        while True:
+            await readable(slot.control.fileno())
+            report = slot.hear()
+            if report is None:
+                continue
+            if report["event"] == "ended":
+                return report
+            # The shell has ended and left something behind: once nobody holds the pipes, nothing is waited for.
+            reading.add_done_callback(lambda _: slot.kill())
+
+    async def _last_words(self, relaying: asyncio.Task[None]) -> None:
+        await asyncio.wait({relaying}, timeout=_KILL_PATIENCE_S)
+        if not relaying.done():
+            relaying.cancel()
+        elif not relaying.cancelled() and (error := relaying.exception()):
+            log.warning("progress of a command was lost", exc_info=error)
+
+    async def _watch_disk(self) -> None:
+        loop = asyncio.get_running_loop()
+        floor = self._limits.disk_free_bytes
+        while True:
+            await asyncio.sleep(_DISK_LOOK_EACH_S)
+            free = await loop.run_in_executor(None, _free_bytes, self._command.workspace_fd)
+            if free < floor:
+                self._kill("disk")
+
+    def _conclude(self, slot: Slot, report: dict[str, Any]) -> None:
+        ran = self.ran
+        code = report["exit_code"]
+        if code == _SETUP_FAILED and (failure := slot.setup_failure()):
+            raise LauncherFailed(failure)
+        if code == 1 and self._sandbox.tier.startswith("bwrap") and '"exit-code"' not in report["wall"]:
+            raise LauncherFailed(self._drains[1].capture.text(None)[0].strip() or "bwrap failed")
+        ran.killed = report["killed"] if code is not None else []
+        if report["limit"] and report["limit"] not in ran.limits_hit:
+            ran.limits_hit.append(report["limit"])
+        if code is not None:
+            ran.exit_code = code
+        if code is not None and ran.timed_out:
+            # It had ended by itself when the time-out came.
+            ran.timed_out = False
+            ran.limits_hit.remove("wall")
+        ran.signal = signal_named(ran.exit_code)
+        for limit in _limits_in(ran.signal, ran.exit_code, self._drains[1].capture):
+            if limit not in ran.limits_hit:
+                ran.limits_hit.append(limit)
+
+
+def signal_named(exit_code: int) -> str | None:
+    """The signal that an exit code of 128+n stands for: `KILL` for 137."""
+    try:
+        return signal.Signals(exit_code - 128).name.removeprefix("SIG") if exit_code > 128 else None
+    except ValueError:
+        return None
+
+
+def _limits_in(name: str | None, exit_code: int, stderr: Capture) -> list[str]:
+    # The kernel's limits end a process by a signal or fail its call; which, only the program can say.
+    found = [_LIMIT_OF_SIGNAL[name]] if name in _LIMIT_OF_SIGNAL else []
+    if exit_code != 0 or stderr.total_bytes:
+        tail = stderr.tail()
+        found += [limit for limit, words in _LIMIT_OF_WORDS.items() if any(word in tail for word in words)]
+    return found
+
+
+def _free_bytes(directory: int) -> int:
+    found = os.fstatvfs(directory)
+    return found.f_bavail * found.f_frsize

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from contracts.calls import Session
+from contracts.tools import Output
 from worker.process import Limits
 from worker.sandbox import Sandbox
 from worker.workspace import Workspace
@@ -32,3 +33,5 @@ class ToolContext:
     progress: OnProgress | None = None
     opened: list[str] = field(default_factory=list)
     """Canonical paths, relative to the workspace, of what the tool really opened: they decide the reply's level."""
+    partial_output: Output | None = None
+    """What a cancelled tool leaves of its output, for the reply."""
