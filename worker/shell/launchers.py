@@ -70,7 +70,7 @@ def is_narrow(argv: tuple[str, ...]) -> bool:
 
 def _found_paths(argv: tuple[str, ...], roots: list[str]) -> list[str]:
     if is_narrow(argv):
-        return [f"{root.rstrip('/')}/{LISTED}" for root in roots]
+        return [f"/{LISTED}" if root.strip("/") == "" else f"{root.rstrip('/')}/some{LISTED}" for root in roots]
     return [path for root in roots for path in (root, f"{root.rstrip('/')}/{LISTED}")]
 
 

@@ -7,7 +7,7 @@ import re
 from worker.shell import escapes
 from worker.shell.limits import MAX_DEPTH, Meter, TooComplex
 from worker.shell.marks import STAR
-from worker.shell.nodes import Body, Param, Token, Word
+from worker.shell.nodes import Body, Param, Redirect, Token, Word
 
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+,=^\-]+(?=[\s;&|<>()]|$)")
 _CHUNK = re.compile(r"[^\s;&|<>()'\"\\$`]+")
@@ -29,7 +29,8 @@ class Lexer:
         self.meter = meter
         self.depth = depth
         self.doubt = False
-        self.pending: list[tuple[object, str, bool, bool]] = []
+        self.parens = "(" in text
+        self.pending: list[tuple[Redirect, str, bool, bool]] = []
 
     def body_until(self, closer: str) -> Body:
         """The list up to the closing `)`; the grammar is the subclass's."""
@@ -78,6 +79,7 @@ class Lexer:
 
     def _piece(self, tokens: list[Token], chunk: re.Pattern[str], quoted: bool) -> None:
         text, at = self.text, self.at
+        self.meter.step()
         found = chunk.match(text, at)
         if found:
             self.at = found.end()
@@ -194,6 +196,7 @@ class Lexer:
 
     def reread(self, text: str) -> list[Token]:
         """Another text as the inside of double quotes: arithmetic, subscripts, `@P`."""
+        self.meter.step(3)
         self.meter.read(len(text))
         other = type(self)(text, self.meter, self.depth)
         other.deeper()
@@ -222,6 +225,7 @@ class Lexer:
         self.meter.step(2)
         begin = at
         while at < len(text):
+            self.meter.step()
             found = _IN_ARITHMETIC.match(text, at)
             if found:
                 at = found.end()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 
 from worker.shell.marks import UNKNOWN, has_value_mark
 
 
+@functools.lru_cache(maxsize=2048)
 def join(cwd: str | None, path: str) -> str | None:
     """The canonical absolute path, or None when it hangs on an unknown directory."""
     if not path.startswith("/"):
@@ -18,6 +20,7 @@ def join(cwd: str | None, path: str) -> str | None:
     return canonical(path)
 
 
+@functools.lru_cache(maxsize=2048)
 def canonical(path: str) -> str:
     """An absolute path without `.`, `..` and doubled slashes; what stands before `..` counts as a plain directory."""
     normal = posixpath.normpath(path)

@@ -9,10 +9,14 @@ import re
 from typing import Any
 
 from worker.shell.lexer import Lexer
-from worker.shell.limits import MAX_DEPTH, Meter, TooComplex
 from worker.shell.nodes import Assignment, Body, Compound, Function, Item, Pipeline, Redirect, Simple, Token, Word
 
 _BLANK = re.compile(r"(?:[ \t\r]|\\\n)+")
+_BLANK_START = frozenset(" \t\r\\#")
+_RESERVED_START = frozenset("iteflwusdc{}![")
+_REDIRECT_START = frozenset("<>&{0123456789")
+_NAMED_COPROC = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[{(])")
+_TEST_END = re.compile(r"\]\](?=[\s;&|<>()]|$)")
 _COMMENT = re.compile(r"#[^\n]*")
 _RESERVED = re.compile(
     r"(?:if|then|elif|else|fi|for|while|until|select|do|done|case|esac|in|function|time|coproc|\{|\}|!|\[\[)"
@@ -33,7 +37,7 @@ class Reader(Lexer):
         """All of the text; what closes nothing is stepped over."""
         body: Body = []
         while True:
-            body += self.body(frozenset())
+            body += self.body()
             if self.at >= len(self.text):
                 return body
             self.doubt = True
@@ -41,6 +45,7 @@ class Reader(Lexer):
             self.at = stray.end() if stray else self.at + 1
 
     def inner(self, text: str) -> Body:
+        self.meter.step(6)
         self.meter.read(len(text))
         other = Reader(text, self.meter, self.depth)
         other.deeper()
@@ -51,7 +56,7 @@ class Reader(Lexer):
     def body_until(self, closer: str) -> Body:
         body: Body = []
         while True:
-            body += self.body(frozenset())
+            body += self.body()
             if self.at >= len(self.text):
                 self.doubt = True
                 return body
@@ -64,6 +69,9 @@ class Reader(Lexer):
 
     def blank(self) -> None:
         """Goes past blanks, continued lines and a comment."""
+        char = self.text[self.at : self.at + 1]
+        if char not in _BLANK_START:
+            return
         found = _BLANK.match(self.text, self.at)
         if found:
             self.at = found.end()
@@ -83,6 +91,8 @@ class Reader(Lexer):
 
     def reserved(self) -> str:
         """The reserved word here, not consumed, or nothing."""
+        if self.text[self.at : self.at + 1] not in _RESERVED_START:
+            return ""
         found = _RESERVED.match(self.text, self.at)
         return found.group() if found else ""
 
@@ -95,7 +105,7 @@ class Reader(Lexer):
         self.doubt = True
         return False
 
-    def body(self, closers: frozenset[str]) -> Body:
+    def body(self) -> Body:
         """A list up to a closer, a `)`, a `;;` or the end; none of them consumed."""
         self.deeper()
         body: Body = []
@@ -164,7 +174,7 @@ class Reader(Lexer):
 
     def command(self) -> Any:
         """A simple command, a compound one or a function; None when nothing can be made out."""
-        self.meter.step()
+        self.meter.step(2)
         self.blank()
         text, at = self.text, self.at
         if at >= len(text):
@@ -175,7 +185,7 @@ class Reader(Lexer):
         if word and word not in ("in", "!", "time", *_CLOSERS):
             self.at += len(word)
             return _COMPOUND[word](self)
-        found = _FUNCTION.match(text, at)
+        found = _FUNCTION.match(text, at) if self.parens else None
         if found:
             self.at = found.end()
             return self._function_body(found.group(1))
@@ -191,7 +201,7 @@ class Reader(Lexer):
 
     def _nested(self, closer: str) -> Body:
         self.deeper()
-        body = self.body(frozenset({closer}))
+        body = self.body()
         if self.text.startswith(closer, self.at):
             self.at += len(closer)
         else:
@@ -212,25 +222,25 @@ class Reader(Lexer):
 
     def _if(self) -> Compound:
         node = Compound("if")
-        node.conditions.append(self.body(_CLOSERS))
+        node.conditions.append(self.body())
         while True:
             self.expect("then")
-            node.bodies.append(self.body(_CLOSERS))
+            node.bodies.append(self.body())
             self.newlines()
             word = self.reserved()
             if word == "elif":
                 self.at += 4
-                node.conditions.append(self.body(_CLOSERS))
+                node.conditions.append(self.body())
                 continue
             if word == "else":
                 self.at += 4
-                node.bodies.append(self.body(_CLOSERS))
+                node.bodies.append(self.body())
             self.expect("fi")
             return self._redirected(node)
 
     def _while(self) -> Compound:
         kind = "until" if self.text.startswith("until", self.at - 5) else "while"
-        node = Compound(kind, conditions=[self.body(_CLOSERS)])
+        node = Compound(kind, conditions=[self.body()])
         return self._do(node)
 
     def _do(self, node: Compound) -> Compound:
@@ -240,7 +250,7 @@ class Reader(Lexer):
             node.bodies.append(self._nested("}"))
             return self._redirected(node)
         self.expect("do")
-        node.bodies.append(self.body(_CLOSERS))
+        node.bodies.append(self.body())
         self.expect("done")
         return self._redirected(node)
 
@@ -290,7 +300,7 @@ class Reader(Lexer):
                     else:
                         self.at += 1
             self.at += 1
-            node.bodies.append(self.body(_CLOSERS))
+            node.bodies.append(self.body())
             found = _SEPARATOR.match(self.text, self.at)
             if found:
                 self.at = found.end()
@@ -316,7 +326,7 @@ class Reader(Lexer):
 
     def _coproc(self) -> Any:
         self.blank()
-        named = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[{(])").match(self.text, self.at)
+        named = _NAMED_COPROC.match(self.text, self.at)
         if named:
             self.at = named.end()
         return self.command()
@@ -325,7 +335,7 @@ class Reader(Lexer):
         node = Compound("test", words=[])
         while self.at < len(self.text):
             self.newlines()
-            if re.compile(r"\]\](?=[\s;&|<>()]|$)").match(self.text, self.at):
+            if _TEST_END.match(self.text, self.at):
                 self.at += 2
                 return self._redirected(node)
             word = self.word()
@@ -386,6 +396,8 @@ class Reader(Lexer):
         return node
 
     def _redirect(self) -> Redirect | None:
+        if self.text[self.at : self.at + 1] not in _REDIRECT_START:
+            return None
         found = _REDIRECT.match(self.text, self.at)
         if not found:
             return None
@@ -421,7 +433,6 @@ class Reader(Lexer):
                 if line == delimiter:
                     break
                 lines.append(line + "\n")
-            assert isinstance(node, Redirect)
             text = "".join(lines)
             node.target = [Token("q", text)] if literal or not re.search(r"[$`\\]", text) else self.reread(text)
 
@@ -438,5 +449,3 @@ _COMPOUND = {
     "coproc": Reader._coproc,
     "[[": Reader._test,
 }
-
-__all__ = ["MAX_DEPTH", "Reader", "TooComplex"]

@@ -61,7 +61,7 @@ class Runner:
 
     def run(self, call: Call) -> str:
         """Follows one command; what it prints, as far as known."""
-        self.meter.step(2)
+        self.meter.step(3)
         self.depth += 1
         if self.depth > MAX_DEPTH or len(self.trail) > _MAX_TRAIL:
             raise TooComplex("it nests too deep")

@@ -161,6 +161,7 @@ class Walker(Runner):
                 self._assign_array(node)
                 continue
             value = expand.text(self, node.value)
+            self.meter.read(len(value))
             name = node.name
             if node.subscript is not None:
                 name = f"{name}[{self.text_of(node.subscript).strip()}]"

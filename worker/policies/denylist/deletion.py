@@ -7,7 +7,7 @@ import re
 from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
 from worker.shell.launchers import find_roots, is_narrow
-from worker.shell.marks import UNSET
+from worker.shell.marks import LISTED, UNSET
 from worker.shell.options import parse
 from worker.shell.state import Call
 
@@ -40,7 +40,7 @@ def _remove(name: str, call: Call, place: Place) -> Match | None:
         return None
     recursive = parsed.has("r", "R", "recursive", "d", "dir") or name not in ("rm", "grm", "unlink", "rmdir")
     for operand in parsed.operands:
-        lost = place.destroyed(call.cwd, operand, recursive=recursive)
+        lost = place.destroyed(call.cwd, operand, recursive=recursive or LISTED in operand)
         if lost:
             return Match("deletion", f"it would delete {lost}")
     if parsed.has("no-preserve-root"):
