@@ -12,17 +12,21 @@ _BEGIN = "-----BEGIN "
 _MAX_GAP_CHARS = 256
 
 _HEADER = r"-----BEGIN [A-Z0-9 ]{0,32}PRIVATE KEY(?: BLOCK)?-----"
-# What stands between two pieces of base64: newlines, indents, quotes, signs of a diff, but never the footer's hyphens.
-_BETWEEN = r"(?:[^A-Za-z0-9+/=-]|-(?!-)){0,64}+"
+# What stands between two pieces of base64: newlines, indents, quotes, plus signs, but never the footer's hyphens.
+_BETWEEN = r"(?:\\[nrt]|[^A-Za-z0-9+/=-]|-(?!-)|\+(?=\s)){0,64}+"
 _FIELDS = rf"(?:{_BETWEEN}[A-Z][A-Za-z-]{{3,16}}: [^\n\\]{{0,128}}+){{0,4}}+"
-_LINE_NUMBER = r"(?:[0-9]{1,6}[:-])?+"
-_DATA = rf"(?:{_BETWEEN}{_LINE_NUMBER}{_BETWEEN}[A-Za-z0-9+/=]{{16,}}+)++"
-_LAST_DATA = rf"(?:{_BETWEEN}{_LINE_NUMBER}{_BETWEEN}[A-Za-z0-9+/=]{{1,15}}+)?+"
-_FOOTER = rf"(?:{_BETWEEN}{_LINE_NUMBER}{_BETWEEN}(-----END [A-Z0-9 ]{{0,48}}-----))?+"
+_BEFORE = rf"{_BETWEEN}(?:[0-9]{{1,6}}[:-])?+{_BETWEEN}"
+_DATA = rf"(?:{_BEFORE}[A-Za-z0-9+/=]{{16,}}+)++"
+_END = "-----END [A-Z0-9 ]{0,48}-----"
+# The last line is a short one. Where no footer follows it must be a line by itself, or prose would be taken for it.
+_LAST_DATA = (
+    rf"(?:{_BEFORE}[A-Za-z0-9+/=]{{1,15}}+(?={_BEFORE}{_END})"
+    r"|(?:\r?\n|\\n)[ \t]{0,32}[A-Za-z0-9+/=]{1,15}+(?=[\r\n\\\"']|\Z))?+"
+)
 
 _START = re.compile(_HEADER + _FIELDS, re.ASCII)
-_KEY = re.compile(_HEADER + _FIELDS + _DATA + _LAST_DATA + _FOOTER, re.ASCII)
-MORE_KEY = re.compile(r"[A-Za-z0-9+/=\s\\]*+", re.ASCII)
+_KEY = re.compile(rf"{_HEADER}{_FIELDS}{_DATA}{_LAST_DATA}(?:{_BEFORE}({_END}))?+", re.ASCII)
+MORE_KEY = re.compile(r"[A-Za-z0-9+/=\s\\\"',>|:]*+", re.ASCII)
 """What goes on with a key of which the beginning was already replaced."""
 
 

@@ -71,7 +71,9 @@ class Redactor:
         self._text_values = [(needle, name) for needle, name in needles if not needle.in_run]
         self._run_values = [(needle.text.encode(), needle, name) for needle, name in needles if needle.in_run]
         self._has_private_keys = PRIVATE_KEY not in unwanted
-        self.longest_of_lines = max((len(needle.text) for needle, _ in needles if "\n" in needle.text), default=0)
+        self.longest_of_lines = max(
+            (len(needle.text) for needle, _ in needles if set(needle.text) & set("\r\n")), default=0
+        )
 
     def redact(self, text: str) -> Redacted:
         """The text with every secret replaced by `[redacted:<rule>]`. Never raises; doing it again changes nothing."""

@@ -6,13 +6,12 @@ import re
 
 from contracts.levels import Level
 from worker.secrets.private_keys import MORE_KEY, PRIVATE_KEY, open_key_start
-from worker.secrets.redactor import Redactor, Span
+from worker.secrets.redactor import Redactor
 
 MAX_HELD_CHARS = 32 * 1024
 """What is held back at most: more than this without the end of a line is cut between secrets."""
 _KEPT_CHARS = 16 * 1024
 """What stays held back then: longer than the longest secret of bounded length that a rule knows."""
-_CONTEXT_CHARS = 64
 
 
 class StreamRedactor:
@@ -25,7 +24,6 @@ class StreamRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
-        self._context = ""
         self._dropping: re.Pattern[str] | None = None
         self.level = Level.PUBLIC
         self.rules_hit: set[str] = set()
@@ -35,10 +33,10 @@ class StreamRedactor:
         held = self._held + self._drop(chunk)
         cut = max(held.rfind("\n"), held.rfind("\r")) + 1
         if self._redactor.longest_of_lines:
-            cut = min(cut, max(len(held) - self._redactor.longest_of_lines, 0))
+            cut = self._before_values_of_lines(held, cut)
         key = open_key_start(held[:cut]) if cut else -1
         if key >= 0:
-            cut = key
+            cut = _line_start(held, key)
         if len(held) - cut > MAX_HELD_CHARS:
             return self._cut_between_secrets(held, max(cut, len(held) - _KEPT_CHARS))
         self._held = held[cut:]
@@ -49,17 +47,22 @@ class StreamRedactor:
         held, self._held = self._held, ""
         return self._redact(held)
 
+    def _before_values_of_lines(self, held: str, cut: int) -> int:
+        """A cut at the start of a line that no known value of several lines goes across, come or still to come."""
+        cut = min(cut, _line_start(held, max(len(held) - self._redactor.longest_of_lines, 0)))
+        for span in reversed(self._redactor.spans(held)) if cut else ():
+            if span.start < cut < span.end:
+                cut = _line_start(held, span.start)
+        return cut
+
     def _cut_between_secrets(self, held: str, cut: int) -> str:
-        for span in self._spans(held):
+        for span in self._redactor.spans(held):
             if span.start < cut < span.end:
                 cut = span.end
                 if cut == len(held):
                     self._dropping = MORE_KEY if span.rule == PRIVATE_KEY else span.tail
         self._held = held[cut:]
         return self._redact(held[:cut])
-
-    def _spans(self, text: str) -> list[Span]:
-        return self._redactor.spans(text)
 
     def _drop(self, chunk: str) -> str:
         if self._dropping is None:
@@ -75,3 +78,7 @@ class StreamRedactor:
         self.level = max(self.level, redacted.level, key=lambda level: level.rank)
         self.rules_hit.update(redacted.rules_hit)
         return redacted.text
+
+
+def _line_start(text: str, place: int) -> int:
+    return max(text.rfind("\n", 0, place), text.rfind("\r", 0, place)) + 1
