@@ -28,9 +28,11 @@ check: format lint type test ## Everything that CI runs: format, lint, layers, t
 format: $(DEV)
 	@$(BIN)/ruff format --check .
 
-lint: $(DEV) ## Lint the code and the import layers
+lint: $(DEV) ## Lint the code, the import layers, the shell scripts and the Dockerfile
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/shellcheck .ci/run deploy/*.sh deploy/redis/*.sh
+	@if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint deploy/Dockerfile; fi
 
 type: $(DEV) ## Check the types
 	@$(BIN)/mypy
