@@ -46,6 +46,7 @@ class Client(QueueConnection):
         self._sending: set[asyncio.Task[None]] = set()
         self._clock_offset_ms = 0
         self._clock_read = float("-inf")
+        self._last_score = 0.0
 
     async def close(self) -> None:
         """Stops reading and closes the connections. Calls that were accepted run on."""
@@ -109,16 +110,16 @@ class Client(QueueConnection):
         if len(payload) > MAX_PAYLOAD_BYTES:
             message = f"the call has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} is the most"
             return Submitted(session, job.call, _failed(job, tool, "too_large", message, effect="none"))
-        return Submitted(session, job.call, await self._push(job, tool, args, payload, now_ms, deadline_s, priority))
+        return Submitted(session, job.call, await self._push(job, tool, args, payload, deadline_s, priority))
 
     async def _push(
-        self, job: JobId, tool: str, args: Any, payload: bytes, now_ms: int, deadline_s: float | None, priority: str
+        self, job: JobId, tool: str, args: Any, payload: bytes, deadline_s: float | None, priority: str
     ) -> TerminalReply | None:
         queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
         life_ms = PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000)
         was_set, added, rung, done = await self._send(
             ("SET", keys.job(job.queue, job.session, job.call), payload, "NX", "PX", life_ms),
-            ("ZADD", queue, "NX", now_ms, str(job)),
+            ("ZADD", queue, "NX", self._next_score(), str(job)),
             ("LPUSH", keys.bell(job.queue), 1),
             # Read after the SET: whoever removed the payload has stored the outcome in the same step.
             ("GET", keys.done(job.queue, job.session, job.call)),
@@ -222,6 +223,12 @@ class Client(QueueConnection):
                 self._clock_read = time.monotonic()
             else:
                 self._reader.learn(session, answer[0][0].decode() if answer else "0-0")
+
+    def _next_score(self) -> float:
+        """Redis' time in ms, and later than every score before: Redis sorts equal scores by name, not by arrival."""
+        now = time.time_ns() / 1_000_000 + self._clock_offset_ms
+        self._last_score = max(now, self._last_score + 0.001)
+        return round(self._last_score, 3)
 
     def _now_ms(self) -> int:
         return _local_ms() + self._clock_offset_ms

@@ -17,7 +17,7 @@ from contracts.levels import Level, highest
 from contracts.plans import digest_of
 from contracts.replies import Completed, Denied, Error, ErrorCode, Failed, TerminalReply
 from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
-from worker.audit import AuditLog
+from worker.audit import AuditLog, AuditUnavailable
 from worker.broker import Broker, Claimed, Ending
 from worker.decisions import Decision, Judged, Verdict
 from worker.failures import CallFailed, classify, error_of
@@ -138,9 +138,13 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
     workspace = parts.open_workspace(read_job_id(claim.id), claim.session.workspace)
     judged = Judged(call=call, session=claim.session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
     decision = await parts.gate(judged)
-    parts.audit.decided(
-        claim.id, call.tool, outcome.digest, decision.verdict.value, decision.policy, decision.rule, claim.attempt
-    )
+    verdict, policy, rule = decision.verdict.value, decision.policy, decision.rule
+    try:
+        parts.audit.decided(claim.id, call.tool, outcome.digest, verdict, policy, rule, claim.attempt)
+    except AuditUnavailable as error:
+        log.critical("call %s refused: %s", claim.id, error)
+        message = "the worker cannot record what it does, so it does nothing"
+        raise CallFailed("unavailable", message, retryable=True) from None
     if decision.verdict is not Verdict.ALLOW:
         outcome.denied = decision
         outcome.error = _refusal(decision)
@@ -185,9 +189,9 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
         answer = Classified(None, withheld, Level.PUBLIC)
     reply = _reply(outcome, answer, claim, parts, run_ms)
     digest = outcome.digest or payload_digest(claim.payload)
-    kind = type(reply).__struct_config__.tag
-    code = answer.error.code if answer.error else "ok"
-    mark = parts.audit.finished(claim.id, kind, code, answer.level.value, reply.taint.value)
+    kind = str(type(reply).__struct_config__.tag)
+    code = answer.error.code if answer.error else ""
+    mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
     summary = {"seq": mark.seq, "hash": mark.hash, "id": claim.id, "tool": reply.tool, "kind": kind, "code": code}
     return Ending(
         id=claim.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +72,8 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
             values[field] = text
     values.update({name: value for name, value in overrides.items() if value is not None})
     values.setdefault("workspaces", str(Path(values["state"]) / "workspaces"))
-    values.setdefault("worker", f"{socket.gethostname()}-{os.getpid()}")
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()).strip("-") or "host"
+    values.setdefault("worker", f"{host}-{os.getpid()}")
     for name in ("state", "workspaces", "secrets_file"):
         if values.get(name) is not None:
             values[name] = Path(values[name]).expanduser().absolute()

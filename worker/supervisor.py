@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
-import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
+
+from worker.settings import environment_with
 
 log = logging.getLogger("toolreef")
 
@@ -25,9 +26,10 @@ def die_with_parent() -> None:
 
 
 class Supervisor:
-    """Keeps `processes` copies of `python -m worker ARGUMENTS` alive until it is told to stop."""
+    """Keeps `processes` copies of `python -m worker ARGUMENTS` alive, called `<name>.<slot>`, until told to stop."""
 
-    def __init__(self, arguments: Sequence[str], processes: int) -> None:
+    def __init__(self, name: str, arguments: Sequence[str], processes: int) -> None:
+        self._name = name
         self._arguments = tuple(arguments)
         self._processes = processes
         self._children: dict[int, asyncio.subprocess.Process] = {}
@@ -54,7 +56,12 @@ class Supervisor:
             started = time.monotonic()
             # A session of its own: Ctrl-C must reach the supervisor once, not every process as well.
             child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "worker", *self._arguments, start_new_session=True, cwd=os.getcwd()
+                sys.executable,
+                "-m",
+                "worker",
+                *self._arguments,
+                env=environment_with(TOOLREEF_WORKER=f"{self._name}.{slot}"),
+                start_new_session=True,
             )
             self._children[slot] = child
             status = await child.wait()

@@ -48,7 +48,7 @@ def run(options: Namespace) -> int:
             where = "REDIS_URL" if settings.redis_url else f"embedded Redis in {settings.state}"
             print(f"toolreef is up: queue {', '.join(queues)} on {where}; Ctrl-C drains", flush=True)
         if options.processes > 1:
-            return asyncio.run(Supervisor(_child_arguments(options, queues), options.processes).run())
+            return asyncio.run(Supervisor(settings.worker, _child_arguments(options, queues), options.processes).run())
         return _serve(settings, url, queues)
 
 

@@ -150,7 +150,7 @@ while #calls < slots and budget > 0 do
   while #calls < slots and (old[o] or new[n] or late[l]) and budget > 0 do
     budget = budget - 1
     -- Every fifth claim comes from the batch queue, so that a steady interactive load can't starve it.
-    if late[l] and ((tokens + #calls) % 5 == 0 or not (old[o] or new[n])) then
+    if late[l] and ((tokens + #calls) % 5 == 4 or not (old[o] or new[n])) then
       first(late[l], batch)
       l = l + 2
     elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
