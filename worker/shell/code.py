@@ -198,7 +198,7 @@ def _run(call: str, listed: str, label: str) -> list[Inner]:
 def _awk(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
     text = re.sub(r'"\s+"', "", text)
-    for match in re.finditer(r'system\s*\(\s*"((?:[^"\\]|\\.)*)"|"((?:[^"\\]|\\.)*)"\s*\|&?\s*getline|\|&?\s*"((?:[^"\\]|\\.)*)"', text):
+    for match in re.finditer(r'system\s*\(\s*"((?:[^"\\]|\\.)*)"|"((?:[^"\\]|\\.)*)"\s*\|&?\s*getline|(?<!\|)\|&?\s*"((?:[^"\\]|\\.)*)"', text):
         found += inner.script(literal('"' + next(group for group in match.groups() if group is not None) + '"'), label)
     for match in re.finditer(r'>>?\s*"((?:[^"\\]|\\.)*)"', text):
         found += inner.argv(["tee", match.group(1)], label, "")

@@ -30,7 +30,7 @@ def find(call: Call) -> list[Inner]:
                     break
                 command.append(arguments[at])
                 at += 1
-            found += [one for path in _found_paths(call.argv, roots) for one in _exec(command, path, label)]
+            found += [one for path in found_paths(call.argv, roots) for one in _exec(command, path, label)]
         at += 1
     return found
 
@@ -53,7 +53,7 @@ def find_roots(argv: tuple[str, ...]) -> list[str]:
 
 
 _NARROW = re.compile(
-    r"-(i?name|i?path|i?regex|i?lname|wholename|empty|[acm](time|min)|a?newer|size|user|group|perm|inum|links|"
+    r"-(i?name|xtype|i?path|i?regex|i?lname|wholename|empty|[acm](time|min)|a?newer|size|user|group|perm|inum|links|"
     r"samefile|nouser|nogroup|used|executable|newer..)"
 )
 
@@ -68,7 +68,7 @@ def is_narrow(argv: tuple[str, ...]) -> bool:
     return False
 
 
-def _found_paths(argv: tuple[str, ...], roots: list[str]) -> list[str]:
+def found_paths(argv: tuple[str, ...], roots: list[str]) -> list[str]:
     if is_narrow(argv):
         return [f"/{LISTED}" if root.strip("/") == "" else f"{root.rstrip('/')}/some{LISTED}" for root in roots]
     return [path for root in roots for path in (root, f"{root.rstrip('/')}/{LISTED}")]

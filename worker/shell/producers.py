@@ -9,13 +9,14 @@ from collections.abc import Callable
 
 from worker.shell import marks
 from worker.shell.escapes import decode
-from worker.shell.launchers import find_roots
+from worker.shell.launchers import find_roots, found_paths
 from worker.shell.marks import DECODED, DOWNLOAD, FOREIGN, LISTED, UNKNOWN
 from worker.shell.options import parse
 from worker.shell.paths import join
 from worker.shell.state import Call, State
 
 DOWNLOADERS = frozenset({"curl", "wget", "wget2", "fetch", "aria2c", "http", "https", "xh", "lynx", "w3m", "links", "elinks", "nc", "ncat", "netcat", "socat", "ftp", "tftp", "telnet", "gsutil", "gh", "glab", "ssh", "lwp-request", "GET", "axel", "curlie", "httpie", "openssl-s_client"})  # fmt: skip
+ENVIRONMENT_PRINTERS = frozenset({"ssh-agent", "apt-config", "direnv", "pyenv", "rbenv", "nodenv", "jenv", "goenv", "conda", "mamba", "micromamba", "brew", "opam", "luarocks", "minikube", "docker-machine", "starship", "dircolors", "lesspipe", "register-python-argcomplete", "zoxide", "fnm", "mise", "rtx", "keychain", "gpg-agent", "dbus-launch", "resize", "thefuck", "hub", "aws_completer", "fzf", "atuin", "tmuxifier", "opam-env", "guix", "devbox", "asdf", "perlbrew", "plenv", "rustup", "stack", "navi", "scmpuff", "module", "modulecmd", "locale", "getopt", "stty", "nvm", "sdk"})  # fmt: skip
 _DECODERS = frozenset({"gunzip", "zcat", "gzip", "bunzip2", "bzcat", "bzip2", "xz", "xzcat", "unxz", "zstd", "zstdcat", "unzstd", "lz4", "lz4cat", "lzma", "openssl", "gpg", "gpg2", "age", "uudecode", "unzip", "base64", "base32", "basenc", "xxd", "brotli", "7z", "ascii85", "qprint", "uncompress", "shuf", "od", "hexdump"})  # fmt: skip
 _SILENT = frozenset({"true", "false", ":", "cd", "pushd", "popd", "mkdir", "export", "unset", "set", "shift", "touch", "chmod", "chown", "rm", "mv", "cp", "ln", "sleep", "wait", "test", "[", "exit", "return", "break", "continue", "trap", "alias", "shopt", "source", ".", "read", "local", "declare", "typeset", "readonly", "umask", "kill", "exec", "hash", "umount", "mount", "eval", "let", "getopts", "mapfile", "readarray", "ulimit", "disown", "bg", "enable", "rmdir", "truncate"})  # fmt: skip
 _TEXT_LIMIT = 16 * 1024
@@ -31,6 +32,8 @@ def printed(name: str, call: Call, state: State) -> str:
         made = maker(call, state)
         if made is not None:
             return made
+    if name in ENVIRONMENT_PRINTERS or "completion" in call.argv[1:3]:
+        return f"export ENVIRONMENT={UNKNOWN}\n"
     if name in DOWNLOADERS and not (name == "ssh" and len(call.argv) < 2):
         return DOWNLOAD + "\n"
     if stdin and marks.has_value_mark(stdin):
@@ -240,7 +243,7 @@ def _git(call: Call, state: State) -> str | None:
 
 def _dirname(call: Call, state: State) -> str | None:
     words = [word for word in call.argv[1:] if not word.startswith("-")]
-    if not words:
+    if not words or marks.SELF in words[0]:
         return None
     return (words[0].rstrip("/").rpartition("/")[0] or ("/" if words[0].startswith("/") else ".")) + "\n"
 
@@ -256,10 +259,7 @@ def _realpath(call: Call, state: State) -> str | None:
 
 
 def _find(call: Call, state: State) -> str:
-    lines: list[str] = []
-    for root in find_roots(call.argv):
-        lines += [root, f"{root.rstrip('/')}/{LISTED}"]
-    return "".join(line + "\n" for line in lines)
+    return "".join(line + "\n" for line in found_paths(call.argv, find_roots(call.argv)))
 
 
 def _ls(call: Call, state: State) -> str:

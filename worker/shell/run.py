@@ -116,6 +116,9 @@ class Runner:
                 self.find("unknown_command", marks.plain(" ".join(call.argv)))
             self.run_as_any(call)
             return UNKNOWN
+        if not marks.has_glob(name):
+            self.find("unset_command", marks.plain(name))
+            return UNKNOWN
         pattern = marks.glob_pattern(name)
         for known in _matching(pattern, COMMANDS)[:80]:
             self.run(_with(call, (known, *call.argv[1:])))

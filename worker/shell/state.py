@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from worker.shell.limits import MAX_ALTERNATIVES, TooComplex
+from worker.shell.limits import MAX_ALTERNATIVES
 from worker.shell.marks import UNKNOWN
 from worker.shell.nodes import Function
 from worker.shell.paths import join
+
+_MAX_GATHERED = 24
 
 Value = str | tuple[str, ...]
 """A variable's value: text, or an array."""
@@ -66,11 +68,13 @@ class State:
 
     def assign(self, name: str, *values: Value, certain: bool = False) -> None:
         """Sets a variable to one of the values; inside a condition or loop the older values stay possible."""
+        kept = MAX_ALTERNATIVES
         if self.conditional and not certain:
             values = self.variables.get(name, ()) + values
+            kept = _MAX_GATHERED
         unique = tuple(dict.fromkeys(values)) or (UNKNOWN,)
-        if len(unique) > MAX_ALTERNATIVES:
-            raise TooComplex("a variable may have too many values")
+        if len(unique) > kept:
+            unique = (*unique[: kept // 2], UNKNOWN, *unique[-(kept // 2) :])
         self.variables[name] = unique
 
     def change_directory(self, path: str | None) -> None:

@@ -121,7 +121,7 @@ ROWS: dict[str, Row] = {
     "nodenv": Row(subcommand="exec"),
     "aws-vault": Row("", (), 1, subcommand="exec"),
     "doppler": Row("", ("command",), 0, scripts=("command",), subcommand="run"),
-    "perf": Row("egopFcCtu", ("event", "output", "pid"), subcommand="record"),
+    "perf": Row("egopFcCtuMrIDG", ("event", "output", "pid"), subcommand="record"),
     "gdb": Row(),
     "lldb": Row(),
     "toybox": Row(),
@@ -341,7 +341,8 @@ def _start_stop(call: Call) -> list[Inner]:
 
 def _bwrap(call: Call) -> list[Inner]:
     counts = {"--bind": 2, "--ro-bind": 2, "--dev-bind": 2, "--bind-try": 2, "--ro-bind-try": 2, "--symlink": 2,
-              "--setenv": 2, "--file": 2, "--chmod": 2, "--unshare-all": 0, "--die-with-parent": 0, "--new-session": 0,
+              "--setenv": 2, "--file": 2, "--chmod": 2, "--bind-data": 2, "--ro-bind-data": 2, "--dev-bind-try": 2,
+              "--bind-fd": 2, "--ro-bind-fd": 2, "--unshare-cgroup": 0, "--unshare-user-try": 0, "--unshare-all": 0, "--die-with-parent": 0, "--new-session": 0,
               "--clearenv": 0, "--share-net": 0, "--unshare-net": 0, "--unshare-pid": 0, "--unshare-user": 0,
               "--unshare-ipc": 0, "--unshare-uts": 0, "--disable-userns": 0, "--as-pid-1": 0, "--": 0}  # fmt: skip
     arguments, at = call.argv[1:], 0

@@ -11,8 +11,9 @@ from worker.shell.options import parse
 from worker.shell.state import Call
 
 _DEVICE = re.compile(
-    r"/dev/(sd|hd|vd|xvd|nvme|mmcblk|md|dm-|loop|sr|st|nst|mapper|disk|block|mem|kmem|port|ram|zram|nbd|rbd|root|"
-    r"mtd|ubi|bcache|drbd|zd|rdisk|fd\d|sg\d|watchdog|nvram|vg|lv|cciss|rd)[\w/.:+-]*"
+    r"/dev/(?:(?:sd|hd|vd|xvd)(?:[a-z\ue000-\ue008]|$)|(?:nvme|mmcblk|md|dm-|loop|n?st|sr|sg|fd|zram|ram|nbd|rbd|mtd|ubi|"
+    r"mtdblock|bcache|drbd|zd|r?disk)(?:[\d\ue000-\ue008]|$)|mapper/|disk/|block/|mem$|kmem$|port$|root$|watchdog|nvram|"
+    r"(?:vg|lv|cciss|rd)[\w-]*/)"
 )
 _FREE = re.compile(r"/dev/(null|zero|full|random|urandom|tty\w*|stdin|stdout|stderr|fd(/.*)?|shm(/.*)?|pts(/.*)?|ptmx|tcp/.*|udp/.*|log|mqueue(/.*)?|fuse|kvm|net/tun|dri(/.*)?|console)")
 _MAKES = frozenset({"wipefs", "sfdisk", "fdisk", "cfdisk", "gdisk", "sgdisk", "cgdisk", "parted", "partprobe", "blkdiscard", "mkswap", "swapon", "swapoff", "losetup", "cryptsetup", "mdadm", "pvcreate", "pvremove", "vgcreate", "vgremove", "lvcreate", "lvremove", "vgreduce", "lvreduce", "tune2fs", "resize2fs", "e2fsck", "fsck", "debugfs", "xfs_repair", "xfs_admin", "hdparm", "nvme", "badblocks", "zpool", "zfs", "btrfs", "dmsetup", "mke2fs", "newfs", "diskutil", "sg_format", "kpartx", "flashrom", "flash_erase", "nandwrite", "fstrim", "partx", "delpart", "addpart", "resizepart", "swaplabel", "e2label", "fsfreeze", "pivot_root", "switch_root", "efibootmgr", "grub-install", "update-grub", "update-initramfs"})  # fmt: skip

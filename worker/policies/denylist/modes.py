@@ -7,12 +7,15 @@ import re
 from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
 from worker.shell import marks
+from worker.shell.marks import UNSET
 from worker.shell.options import parse
+from worker.shell.paths import contains
 from worker.shell.state import Call
 
 _LONG = ("recursive", "changes", "verbose", "silent", "quiet", "no-preserve-root", "preserve-root", "reference", "from")
-_SETUID = re.compile(r"0*[2-7][0-7]{3}")
-_SYMBOLIC = re.compile(r"[ugoa]*[+=][rwxXt]*s[rwxXst]*")
+_SETUID = re.compile(r"0*[4-7][0-7]{3}")
+_SYMBOLIC = re.compile(r"(?!g[+=])[ugoa]*[+=][rwxXt]*s[rwxXst]*")
+_SETGID = re.compile(r"0*[2367][0-7]{3}|g[+=][rwxXt]*s[rwxXst]*")
 
 
 def judge(name: str, call: Call, place: Place) -> Match | None:
@@ -37,11 +40,17 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
     operands = parsed.operands if name == "chmod" and not parsed.has("reference") else parsed.operands[1:]
     if name in ("chattr", "setfacl", "restorecon"):
         operands = parsed.operands
+    if name == "chmod" and _SETGID.fullmatch(mode):
+        # On a directory of the workspace it only says which group new files get.
+        for operand in operands:
+            path = place.resolve(call.cwd, operand)
+            if path is not None and not any(contains(root, path) for root in place.workspace_roots):
+                return Match("setuid", "it sets a setgid bit outside the workspace")
     if name == "chmod" and _sets_id(mode):
         return Match("setuid", "it sets a setuid or setgid bit")
     recursive = parsed.has("R", "recursive", "r")
     for operand in operands:
-        if marks.only_marks(operand):
+        if marks.only_marks(operand) or operand.startswith(UNSET):
             continue
         lost = place.destroyed(call.cwd, operand, recursive=True)
         if lost and "workspace" not in lost and (recursive or "system directory" in lost or "root" in lost or "part of" in lost):

@@ -30,7 +30,7 @@ _SECRETS = re.compile(
 )
 _HOME_SECRETS = re.compile(
     r"\.(ssh/(id_[\w-]+|[\w.-]*\.pem|[\w.-]*_key|identity|\ue005.*|id_\ue005.*|authorized_keys2?)|ssh/?|aws/(credentials|config|.*\ue005.*)|gnupg(/.*)?|netrc|"
-    r"git-credentials|kube/config|docker/config\.json|config/gcloud/.*|azure/.*|pgpass|my\.cnf|config/gh/hosts\.yml|"
+    r"git-credentials|kube/config|docker/config\.json|config/gcloud/(.*credential.*|legacy.*|.*\.db)|azure/.*|pgpass|my\.cnf|config/gh/hosts\.yml|"
     r"vault-token|config/op/.*|password-store(/.*)?|mozilla/.*|config/google-chrome/.*|npmrc|pypirc|bash_history|"
     r"zsh_history|terraform\.d/credentials.*|config/hub|local/share/keyrings/.*|cargo/credentials(\.toml)?|gem/credentials)"
 )

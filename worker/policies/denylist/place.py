@@ -56,11 +56,14 @@ class Place(NamedTuple):
 
     def destroyed(self, cwd: str | None, operand: str, *, recursive: bool) -> str | None:
         """What would be lost if the operand were deleted, when that is too much; None when it is not."""
-        if operand == UNSET or (marks.only_marks(operand) and "/" not in operand):
+        if not operand or operand == UNSET or (marks.only_marks(operand) and "/" not in operand):
             return None
         path = self.resolve(cwd, operand)
         if path is None:
             return None
+        if operand.startswith(UNSET):
+            # A variable that comes from outside may well be set: only the worst is assumed of it.
+            return self._wide(path) if recursive and (path in SYSTEM_DIRECTORIES or len(components(path)) < 2) else None
         return self._tree(path) or (self._wide(path) if recursive else None)
 
     def _tree(self, path: str) -> str | None:
