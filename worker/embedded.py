@@ -36,7 +36,7 @@ from worker.filelocks import (
     write_private,
 )
 from worker.redis_probe import ask
-from worker.server_binary import EmbeddedUnavailable, locate_server
+from worker.server_binary import EmbeddedUnavailable, locate_server, spawn_server
 
 __all__ = ["EmbeddedRedis", "EmbeddedUnavailable", "Fsync", "locate_server", "open_redis"]
 
@@ -180,33 +180,14 @@ class EmbeddedRedis:
         return True
 
     def _launch(self, server_lock: int) -> None:
-        binary = locate_server()
+        program = locate_server()
         self._choose_socket()
         self._write_record()
         log = open_log(self._home / "redis.log", MAX_LOG_BYTES)
-        config_reader, config_writer = os.pipe()
         try:
-            # posix_spawn and not Popen: the server may outlive this object, which Popen takes for a mistake. A session
-            # of its own keeps a terminal's Ctrl-C away from it.
-            self.pid = os.posix_spawn(
-                binary,
-                [binary.name, "-"],
-                {"LC_ALL": "C.UTF-8", "PATH": os.defpath},
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, server_lock, max(server_lock, log, config_writer) + 1),
-                    (os.POSIX_SPAWN_DUP2, config_reader, 0),
-                    (os.POSIX_SPAWN_DUP2, log, 1),
-                    (os.POSIX_SPAWN_DUP2, log, 2),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
-            )
-            self._child = self.pid
-            os.write(config_writer, self._config().encode())
+            self.pid = self._child = spawn_server(program, self._config(), log=log, server_lock=server_lock)
         finally:
-            for descriptor in (log, config_reader, config_writer):
-                os.close(descriptor)
+            os.close(log)
         self._write_record()
 
     def _config(self) -> str:

