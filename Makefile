@@ -43,8 +43,8 @@ bench: $(DEV) ## Measure the figures of docs/benchmarks.md again
 chaos: $(DEV) ## Kill workers and cut connections under load, then count what was lost or run twice
 	@$(BIN)/python -m bench.chaos $(ARGS)
 
-schemas: $(DEV) ## Write the contract for other languages into docs/schemas
-	@$(BIN)/python -m contracts.schemas docs/schemas
+schemas: $(DEV) ## Write the contract for other languages into build/schemas
+	@$(BIN)/python -m contracts.schemas build/schemas
 
 acl: $(DEV) ## Generate deploy/redis/users.acl from contracts/keys.py
 	@$(BIN)/python -m contracts.acl > deploy/redis/users.acl.new && mv deploy/redis/users.acl.new deploy/redis/users.acl
