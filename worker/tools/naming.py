@@ -14,8 +14,10 @@ from worker.workspace import (
     Conflict,
     HardLinked,
     InvalidPath,
+    NotADirectory,
     NotRegular,
     Outside,
+    ReadOnly,
     Spot,
     Stopped,
     Workspace,
@@ -47,12 +49,15 @@ def naming(path: str, workspace: Workspace | None = None, *, writing: bool = Fal
         likes = _alike(path, workspace) if workspace else []
         hint = f"there is {' and '.join(map(repr, likes))}; give the name exactly as listed" if likes else None
         raise CallFailed("not_found", f"{shown}: {_MISSING}", hint=hint) from None
-    except NotRegular as error:
+    except (NotRegular, NotADirectory) as error:
         raise CallFailed("wrong_kind", f"{shown}: {error}") from None
     except HardLinked as error:
         hint = "to give it an inode of its own: cp -p FILE FILE.new && mv FILE.new FILE"
         message = f"{shown}: {error}, so writing it would change or split from another name; nothing was changed"
         raise CallFailed("wrong_kind", message, hint=hint) from None
+    except ReadOnly as error:
+        hint = "chmod u+w it first, if it is meant to change"
+        raise CallFailed("permission", f"{shown}: {error}; nothing was changed", hint=hint) from None
     except Conflict as error:
         hint = "read the file again, then decide anew"
         raise CallFailed("conflict", f"{shown}: {error}", hint=hint) from None

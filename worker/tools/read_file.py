@@ -126,9 +126,10 @@ def _start_of_line(data: bytes, line: int, encoding: Encoding) -> int:
 
 
 class _Scan:
-    """One pass over a large file: its hash, its lines, and where a line begins."""
+    """One pass over a large file: where a line begins and, if `hashing`, its hash."""
 
-    def __init__(self, encoding: Encoding, line: int) -> None:
+    def __init__(self, encoding: Encoding, line: int, *, hashing: bool) -> None:
+        self.hashing = hashing
         self.tally = Tally(encoding)
         self.digest = hashlib.sha256()
         self.start = len(encoding.bom) if line == 1 else -1
@@ -137,12 +138,13 @@ class _Scan:
         self._position = 0
 
     def add(self, piece: bytes) -> None:
-        self.digest.update(piece)
         before = self.tally.newlines
         self.tally.add(piece)
         if self.start < 0 and self.tally.newlines >= self._line - 1:
             self.start = self._position + end_of_line(piece, self._line - 1 - before, self._encoding)
         self._position += len(piece)
+        if self.hashing:
+            self.digest.update(piece)
 
 
 async def _of_large(opened: Opened, args: ReadFileArgs) -> ReadFileOutput:
@@ -151,8 +153,8 @@ async def _of_large(opened: Opened, args: ReadFileArgs) -> ReadFileOutput:
     head = await in_thread(lambda: os.pread(opened.fd, _HEAD_BYTES, 0))
     encoding = named(args.encoding, head) if args.encoding else detect(head, whole=False)
     by_bytes = args.byte_offset is not None or args.byte_limit is not None
-    scan = _Scan(encoding, 1 if by_bytes else args.offset or 1)
     counted = size <= MAX_HASHED_BYTES
+    scan = _Scan(encoding, 1 if by_bytes else args.offset or 1, hashing=counted)
     if counted or scan.start < 0:
         file = wrap(_Held(opened), executor=FILES)
         while (counted or scan.start < 0) and (piece := await file.read(_PIECE_BYTES)):

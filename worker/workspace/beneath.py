@@ -47,9 +47,11 @@ class Place:
     made: list[tuple[int, bytes]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Gives the descriptors back."""
+        """Gives the descriptors back; again does no harm."""
         for fd in (self.dir_fd, *(fd for fd, _ in self.made)):
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
+        self.dir_fd = -1
         self.made = []
 
 

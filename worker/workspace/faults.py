@@ -31,12 +31,27 @@ class NotRegular(Exception):
         self.kind = kind
 
 
+class NotADirectory(Exception):
+    """Something else than the directory that was asked for; `kind` says what, in words."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"is a {kind}, not a directory")
+        self.kind = kind
+
+
 class HardLinked(Exception):
     """A file with more than one name: writing it would change, or split from, a file that may lie elsewhere."""
 
     def __init__(self, links: int) -> None:
         super().__init__(f"has {links} hard links")
         self.links = links
+
+
+class ReadOnly(Exception):
+    """A file that may be read but not written, by its mode or by who we are."""
+
+    def __init__(self, mode: int) -> None:
+        super().__init__(f"is read-only (mode {stat.S_IMODE(mode):04o})")
 
 
 class Conflict(Exception):

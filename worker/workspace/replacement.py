@@ -16,7 +16,7 @@ import threading
 import time
 
 from worker.workspace.beneath import Place, undo
-from worker.workspace.faults import Busy, Conflict, HardLinked, NotRegular, Stopped, kind_of
+from worker.workspace.faults import Busy, Conflict, HardLinked, NotRegular, ReadOnly, Stopped, kind_of
 from worker.workspace.metadata import keep
 from worker.workspace.root import Workspace
 from worker.workspace.temps import new_name, sweep_directory
@@ -52,7 +52,7 @@ class Replacement:
         """Opens and locks the file as it is.
 
         Raises:
-            NotRegular, HardLinked, IsADirectoryError, PermissionError: it may not be replaced.
+            NotRegular, HardLinked, IsADirectoryError, ReadOnly: it may not be replaced.
             Busy: another writer has held it for `wait_s`.
             Stopped: `stop` was set.
         """
@@ -135,6 +135,10 @@ class Replacement:
             undo(self._place)
         self._place.close()
 
+    def __del__(self) -> None:
+        # A cancelled call leaves it to whatever thread still holds this object.
+        self.close()
+
     def _open(self) -> bool:
         try:
             self.fd = self._workspace.enter(self._place, _OPEN)
@@ -165,7 +169,7 @@ class Replacement:
             self._place.name or b".", os.W_OK, dir_fd=self._place.dir_fd, effective_ids=True, follow_symlinks=False
         )
         if not allowed:
-            raise PermissionError(errno.EACCES, "the file is read-only")
+            raise ReadOnly(found.st_mode)
 
     def _lock(self, end: float) -> None:
         pause = 0.0005

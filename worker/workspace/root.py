@@ -178,6 +178,15 @@ class Workspace:
         """
         return self._opener.enter(place.dir_fd, place.name or b".", flags)
 
+    def enter_directory(self, dir_fd: int, name: bytes) -> int:
+        """A descriptor, for reading, of a directory that stands in another under that name and is no link.
+
+        Raises:
+            Outside: another file system is mounted there.
+            OSError: as open(2).
+        """
+        return self._opener.enter(dir_fd, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+
     def sweep(self, *, budget_s: float = 5.0) -> int:
         """Removes temporary files of writers that died; how many. Blocking, at most about `budget_s` long."""
         return sweep_tree(self._root_fd, budget_s=budget_s)

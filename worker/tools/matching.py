@@ -1,0 +1,121 @@
+"""Finding the one place an edit means, on the file's bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from worker.tools.encodings import Encoding
+from worker.tools.lines import split
+
+MAX_COUNTED = 1000
+_SIMPLE = ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "ascii", "latin", "iso8859", "cp125", "koi8")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where old_text stands: byte spans, at most MAX_COUNTED; `flexible` if only line endings made the difference."""
+
+    spans: list[tuple[int, int]]
+    flexible: bool = False
+
+
+def find(data: bytes, old_text: str, encoding: Encoding) -> Found:
+    """Every place of old_text, overlapping ones too. If there is none, every place where it differs by line endings
+    only (text from a model has LF where the file has CRLF)."""
+    try:
+        needle = old_text.encode(encoding.codec)
+    except UnicodeEncodeError:
+        return Found([])
+    spans = _literal(data, needle, old_text, encoding)
+    if spans or "\n" not in old_text:
+        return Found(spans)
+    return Found(_by_lines(data, old_text, encoding), flexible=True)
+
+
+def replacement(
+    data: bytes, span: tuple[int, int], old_text: str, new_text: str, found: Found, encoding: Encoding
+) -> bytes:
+    """The bytes that take the span's place: new_text with the line endings that stand there.
+
+    A new_text with CRLF of its own, and one for an old_text with CRLF that matched as it is, are taken literally.
+
+    Raises:
+        UnicodeEncodeError: the encoding has no such character.
+    """
+    if "\n" not in new_text or (not found.flexible and ("\r\n" in new_text or "\r\n" in old_text)):
+        return new_text.encode(encoding.codec)
+    matched = data[span[0] : span[1]].decode(encoding.codec)
+    if "\n" in matched:
+        return _with_endings_of(matched, new_text.replace("\r\n", "\n")).encode(encoding.codec)
+    ending = _ending_near(data, span, encoding)
+    return new_text.replace("\n", ending).encode(encoding.codec)
+
+
+def _literal(data: bytes, needle: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    carriage = "\r".encode(encoding.codec)
+    at = data.find(needle)
+    while at >= 0 and len(spans) < MAX_COUNTED:
+        # A match that begins between CR and LF would tear them apart: the flexible search finds it whole.
+        torn = old_text.startswith("\n") and data.endswith(carriage, 0, at)
+        if at % encoding.unit == 0 and not torn and _at_characters(data, at, at + len(needle), encoding):
+            spans.append((at, at + len(needle)))
+        at = data.find(needle, at + 1)
+    return spans
+
+
+def _by_lines(data: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:
+    feed, carriage = re.escape(encoding.newline), re.escape("\r".encode(encoding.codec))
+    ending = b"(?:%s%s|(?<!%s)%s)" % (carriage, feed, carriage, feed)
+    pieces = old_text.replace("\r\n", "\n").split("\n")
+    pattern = re.compile(ending.join(re.escape(piece.encode(encoding.codec)) for piece in pieces))
+    spans: list[tuple[int, int]] = []
+    found = pattern.search(data)
+    while found and len(spans) < MAX_COUNTED:
+        start, end = found.span()
+        if start % encoding.unit == 0 and _at_characters(data, start, end, encoding):
+            spans.append((start, end))
+        found = pattern.search(data, start + 1)
+    return spans
+
+
+def _at_characters(data: bytes, start: int, end: int, encoding: Encoding) -> bool:
+    """Whether both ends lie between characters, also in encodings whose second bytes look like ASCII."""
+    if encoding.codec.startswith(_SIMPLE):
+        return True
+    line = data.rfind(b"\n", 0, start) + 1
+    try:
+        data[line:start].decode(encoding.codec)
+        data[start:end].decode(encoding.codec)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _with_endings_of(matched: str, new_text: str) -> str:
+    """new_text, its lines ended as those they replace; lines that are new, as most of those around them."""
+    endings = ["\r\n" if line.endswith("\r\n") else "\n" for line in split(matched) if line.endswith("\n")]
+    usual = "\r\n" if endings.count("\r\n") * 2 >= len(endings) else "\n"
+    old_lines, new_lines = matched.replace("\r\n", "\n").split("\n"), new_text.split("\n")
+    wanted = len(new_lines) - 1
+    if wanted == len(endings):
+        chosen = endings
+    else:
+        shorter = min(wanted, len(endings))
+        above = next((n for n in range(shorter) if old_lines[n] != new_lines[n]), shorter)
+        below = next((n for n in range(shorter - above) if old_lines[-1 - n] != new_lines[-1 - n]), shorter - above)
+        chosen = [*endings[:above], *[usual] * (wanted - above - below), *endings[len(endings) - below :]]
+    return "".join(line + ending for line, ending in zip(new_lines, [*chosen, ""], strict=True))
+
+
+def _ending_near(data: bytes, span: tuple[int, int], encoding: Encoding) -> str:
+    feed, carriage = encoding.newline, "\r".encode(encoding.codec)
+    at = data.find(feed, span[1])
+    while at >= 0 and at % encoding.unit:
+        at = data.find(feed, at + 1)
+    if at < 0:
+        at = data.rfind(feed, 0, span[0])
+        while at >= 0 and at % encoding.unit:
+            at = data.rfind(feed, 0, at + len(feed) - 1)
+    return "\r\n" if at >= 0 and data.endswith(carriage, 0, at) else "\n"
