@@ -38,7 +38,7 @@ _CHMOD = re.compile(rf"\b(?:chmod|chmodSync)\s*\(\s*({_STRING})\s*,\s*(?:0o?)?(\
 _BACKTICKS = re.compile(r"`([^`]+)`|\b(?:qx|%x)\s*[({\[/|!]([^)}\]/|!]+)|%x[({\[]([^)}\]]+)", re.DOTALL)
 _CONCAT = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1\s*[+.]\s*\1((?:(?!\1)[^\\])*)\1""")
 _DECODE = re.compile(
-    r"""(?:base64\.)?(?:b64decode|standard_b64decode|decode_base64|base64_decode|Base64\.decode64|atob|unhexlify|"""
+    r"""(?:base64\.|__import__\([\"']\w+[\"']\)\.)?(?:b64decode|standard_b64decode|decode_base64|base64_decode|Base64\.decode64|atob|unhexlify|"""
     r"""bytes\.fromhex|hex2bin)\s*\(\s*b?(["'])([A-Za-z0-9+/=_-]*)\1\s*\)(?:\.decode\([^)]*\))?"""
 )
 _ASSIGNED = re.compile(rf"(?:^|[;\n{{(,]|\b(?:let|const|var|my|local)\s)\s*[$@]?(\w+)\s*=\s*({_STRING}|\[[^\]]*\])")
@@ -57,7 +57,7 @@ INTERPRETERS: dict[str, tuple[str, str, str]] = {
     "python": ("python", "c", "mWXQ"),
     "pypy": ("python", "c", "mWX"),
     "ipython": ("python", "c", "m"),
-    "perl": ("perl", "eE", "IMmCFilx0"),
+    "perl": ("perl", "eE", "IMmC"),
     "ruby": ("ruby", "e", "IrCEKTFx"),
     "node": ("node", "ep", "rC"),
     "nodejs": ("node", "ep", "rC"),
@@ -195,16 +195,31 @@ def _run(call: str, listed: str, label: str) -> list[Inner]:
     return inner.script(strings[0], label)
 
 
+_AWK_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_AWK_RUNS = re.compile(r"system\s*\(\s*((?:@\d+@\s*)+)|((?:@\d+@\s*)+)\|&?\s*getline|(?<!\|)\|(?!\|)&?\s*((?:@\d+@\s*)+)")
+_AWK_WRITES = re.compile(r">>?\s*(@\d+@)")
+_AWK_ASSIGNS = re.compile(r"(\w+)\s*=\s*((?:@\d+@\s*)+)")
+
+
 def _awk(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
-    text = re.sub(r'"\s+"', "", text)
-    for match in re.finditer(r'system\s*\(\s*"((?:[^"\\]|\\.)*)"|"((?:[^"\\]|\\.)*)"\s*\|&?\s*getline|(?<!\|)\|&?\s*"((?:[^"\\]|\\.)*)"', text):
-        found += inner.script(literal('"' + next(group for group in match.groups() if group is not None) + '"'), label)
-    for match in re.finditer(r'>>?\s*"((?:[^"\\]|\\.)*)"', text):
-        found += inner.argv(["tee", match.group(1)], label, "")
-    for name, value in re.findall(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"', text):
-        if re.search(rf"system\s*\(\s*{name}\s*\)|\b{name}\s*\|\s*getline|\|\s*{name}\b", text):
-            found += inner.script(literal(f'"{value}"'), label)
+    strings: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        strings.append(literal(match.group()))
+        return f"@{len(strings) - 1}@"
+
+    def joined(marks: str) -> str:
+        return "".join(strings[int(number)] for number in re.findall(r"@(\d+)@", marks) if int(number) < len(strings))
+
+    program = _AWK_STRING.sub(keep, text)
+    for groups in _AWK_RUNS.findall(program):
+        found += inner.script(joined("".join(groups)), label)
+    for target in _AWK_WRITES.findall(program):
+        found += inner.argv(["tee", joined(target)], label, "")
+    for name, value in _AWK_ASSIGNS.findall(program):
+        if re.search(rf"system\s*\([^)]*\b{name}\b|\b{name}\s*\|&?\s*getline|[^|]\|\s*{name}\b", program):
+            found += inner.script(joined(value), label)
     return found
 
 

@@ -9,7 +9,8 @@ class Inner(NamedTuple):
     """One thing a command runs.
 
     `kind` is argv (value: fields), script (text for a shell), code (text in `language`) or file (a path to be run).
-    `label` says by what, for the trail. `stdin` is None where the outer's goes through. `params` are `$1`, ...
+    `label` says by what, for the trail. `stdin` is None where the outer's goes through. `params` are `$1`, ..., `zero`
+    is `$0`, `cwd` the directory it changes to before.
     """
 
     kind: str
@@ -18,6 +19,8 @@ class Inner(NamedTuple):
     stdin: str | None = None
     language: str = ""
     params: tuple[str, ...] = ()
+    zero: str = ""
+    cwd: str = ""
 
 
 def argv(fields: list[str] | tuple[str, ...], label: str, stdin: str | None = None) -> list[Inner]:

@@ -34,7 +34,7 @@ def value_of(host: Host, param: Param) -> Value | None:
         return (UNKNOWN,) if state.params is None else state.params
     if name.isdigit():
         if name == "0":
-            return SELF
+            return state.zero
         if state.params is None:
             return UNKNOWN
         return state.params[int(name) - 1] if 0 < int(name[:6]) <= len(state.params) else None

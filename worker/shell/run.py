@@ -171,7 +171,8 @@ class Runner:
         kind, value = inner.kind, inner.value
         stdin = call.stdin if inner.stdin is None else inner.stdin
         if kind == "argv" and isinstance(value, tuple):
-            nested = Call(value, self.state.cwd, self.trail, (), stdin, call.assignments, call.background)
+            cwd = join(self.state.cwd, inner.cwd) if inner.cwd else self.state.cwd
+            nested = Call(value, cwd, self.trail, (), stdin, call.assignments, call.background)
             return self.run(nested)
         text = value if isinstance(value, str) else " ".join(value)
         if kind == "bomb":
@@ -190,11 +191,12 @@ class Runner:
         if kind in ("code", "data"):
             return self._code(text, inner.language, known_only=kind == "data")
         state = self.state
-        params, state.params = state.params, inner.params
+        before, state.params = (state.params, state.zero), inner.params
+        state.zero = inner.zero or state.zero
         try:
             return self.script(text, inner.params, isolated=not inner.label.startswith(("eval", "trap", "source")))
         finally:
-            state.params = params
+            state.params, state.zero = before
 
     def _content(self, content: str, language: str, params: tuple[str, ...]) -> str:
         if content.startswith(LINK):

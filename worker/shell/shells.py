@@ -21,7 +21,8 @@ def shell(name: str, call: Call) -> list[Inner]:
     for path in options:
         found += inner.file(path, "sh", f"{name} --rcfile")
     if text is not None:
-        return found + inner.script(text, f"{name} -c", tuple(operands[1:]))
+        made = inner.script(text, f"{name} -c", tuple(operands[1:]))
+        return found + [one._replace(zero=operands[0]) if operands else one for one in made]
     if operands and not reads_stdin:
         return found + inner.file(operands[0], "sh", name, operands[1:])
     if call.stdin is not None:

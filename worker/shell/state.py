@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from worker.shell.limits import MAX_ALTERNATIVES
-from worker.shell.marks import UNKNOWN
+from worker.shell.marks import SELF, UNKNOWN
 from worker.shell.nodes import Function
 from worker.shell.paths import join
 
@@ -36,6 +36,7 @@ class State:
     home: str
     variables: dict[str, tuple[Value, ...]] = field(default_factory=dict)
     params: tuple[str, ...] | None = ()
+    zero: str = SELF
     functions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     expand_aliases: bool = False

@@ -200,7 +200,8 @@ def _env(call: Call) -> list[Inner]:
         operands = operands[1:]
     if operands and operands[0].startswith("-"):
         return _env(Call(("env", *operands), call.cwd, call.trail))
-    return inner.argv(operands, "env")
+    directory = (parsed.values("C", "chdir") or [""])[-1]
+    return [one._replace(cwd=directory) for one in inner.argv(operands, "env")]
 
 
 def _split(text: str) -> list[str]:
@@ -223,8 +224,9 @@ def _xargs(call: Call) -> list[Inner]:
     if parsed.has("a", "arg-file"):
         given = UNKNOWN
     separator = "\0" if parsed.has("0", "null") else None
-    items = _items(given, separator, parsed.values("d", "delimiter"))
     marker = next((value or "{}" for value in parsed.values("I", "replace", "i")), None)
+    lines = parsed.values("d", "delimiter") or (["\n"] if marker else [])
+    items = _items(given, separator, lines)
     found: list[Inner] = []
     if marker is None:
         return inner.argv([*command, *items[:256]], label, "")

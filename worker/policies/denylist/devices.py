@@ -34,7 +34,7 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
     arguments = call.argv[1:]
     if re.fullmatch(r"mkfs(\.\w+)?|mkfs_\w+|newfs\w*|mkntfs|mkdosfs|mkexfatfs|mke2fs", name):
         return None if not arguments or set(arguments) <= {"-V", "--version", "-h", "--help"} else Match("filesystem", f"{name} makes a file system")
-    if name in _MAKES and arguments and not set(arguments) & _LISTS:
+    if name in _MAKES and arguments and (not set(arguments) & _LISTS or (name == "swapoff" and "-a" in arguments)):
         return Match("filesystem", f"{name} changes disks or file systems")
     if name in ("sfdisk", "fdisk", "parted", "wipefs", "sgdisk", "gdisk") and any(_DEVICE.match(word) for word in arguments) and not {"-l", "--list", "print"} & set(arguments):
         return Match("filesystem", f"{name} changes a disk")

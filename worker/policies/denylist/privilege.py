@@ -9,7 +9,7 @@ from worker.policies.denylist.place import Place
 from worker.shell.options import parse
 from worker.shell.state import Call
 
-_BECOMES = frozenset({"sudo", "doas", "su", "pkexec", "run0", "sudoedit", "runuser", "gosu", "su-exec", "visudo", "sudo-rs", "su-rs", "visudo-rs", "sux", "gksu", "gksudo", "kdesu", "kdesudo", "lxsudo", "beesu", "super", "please", "calife", "ssudo", "sudosh", "rootsh", "dzdo", "pbrun", "setuidgid", "newgrp", "machinectl-shell", "really", "op-sudo", "sudoreplay", "vipw", "vigr"})  # fmt: skip
+_BECOMES = frozenset({"sudo", "doas", "su", "pkexec", "run0", "sudoedit", "runuser", "gosu", "su-exec", "visudo", "sudo-rs", "su-rs", "visudo-rs", "sux", "gksu", "gksudo", "kdesu", "kdesudo", "lxsudo", "beesu", "super", "please", "calife", "ssudo", "sudosh", "rootsh", "dzdo", "pbrun", "setuidgid", "newgrp", "sg", "machinectl-shell", "really", "op-sudo", "sudoreplay", "vipw", "vigr"})  # fmt: skip
 _ACCOUNTS = frozenset({"useradd", "adduser", "usermod", "userdel", "deluser", "groupadd", "groupmod", "groupdel", "gpasswd", "passwd", "chpasswd", "chsh", "chfn", "newusers", "addgroup", "delgroup", "chage"})  # fmt: skip
 _HOST_MOUNT = re.compile(r"/(?:etc|root|home|boot|dev|proc|sys|var|usr|bin|sbin|lib|var/run/docker\.sock|run/docker\.sock|var/run|run|var/lib|var/lib/docker|\.)?/?")
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "docker.io", "lima", "finch", "crictl"})

@@ -32,7 +32,9 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         return None if "status" in arguments or "--status-all" in arguments else Match("service", f"{name} changes a service")
     if name in ("kill", "killall", "pkill", "skill", "snice", "killall5", "fuser", "xkill", "slay"):
         return _kill(name, arguments)
-    if name in _KERNEL and arguments and not set(arguments) & {"-l", "--list", "-n", "--dry-run", "list", "status", "-s"}:
+    if name in _KERNEL and arguments and not (
+        set(arguments) & {"-n", "--dry-run", "list", "status", "-V"} or (name == "auditctl" and arguments[0] in ("-l", "-s"))
+    ):
         return Match("kernel", f"{name} changes the kernel")
     if name == "sysctl":
         if any(word in ("-w", "--write", "-p", "--load", "--system", "-f") or "=" in word for word in arguments):
@@ -70,7 +72,9 @@ def _kill(name: str, arguments: tuple[str, ...]) -> Match | None:
         targets = words[1:] if words and re.fullmatch(r"-(?:[A-Za-z]\w*\+?\d*|\d+)", words[0]) else words
         if words[:1] in (["-s"], ["-n"], ["--signal"]):
             targets = words[2:]
-        if len(words) == 1 and words[0] == "-1" and "--" not in arguments:
+        if arguments[:1] == ("--",):
+            targets = words
+        elif words == ["-1"]:
             targets = []
         for word in targets:
             if word in ("-1", "1") or re.fullmatch(r"-0*1|0*1", word):
