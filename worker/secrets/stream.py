@@ -36,7 +36,8 @@ class StreamRedactor:
             cut = self._before_values_of_lines(held, cut)
         key = open_key_start(held[:cut]) if cut else -1
         if key >= 0:
-            cut = _line_start(held, key)
+            start = _line_start(held, key)
+            cut = key if held.find("-----END", start, key) >= 0 else start
         if len(held) - cut > MAX_HELD_CHARS:
             return self._cut_between_secrets(held, max(cut, len(held) - _KEPT_CHARS))
         self._held = held[cut:]
