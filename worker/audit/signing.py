@@ -78,16 +78,20 @@ def _signed_bytes(checkpoint: Checkpoint) -> bytes:
 
 def _read_pem(data: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519PublicKey]:
     try:
-        from cryptography.hazmat.primitives import serialization  # an optional dependency
+        from cryptography.exceptions import UnsupportedAlgorithm  # an optional dependency
+        from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     except ImportError:
         raise ValueError("an audit key in PEM needs the package cryptography, which is not installed") from None
-    if b"PRIVATE KEY-----" in data:
-        private = serialization.load_pem_private_key(data, password=None)
-        if isinstance(private, Ed25519PrivateKey):
-            return private, private.public_key()
-    else:
-        public = serialization.load_pem_public_key(data)
-        if isinstance(public, Ed25519PublicKey):
-            return None, public
-    raise ValueError("an audit key in PEM must be an Ed25519 key")
+    private: object = None
+    try:
+        if b"PRIVATE KEY-----" in data:
+            private = serialization.load_pem_private_key(data, password=None)
+            public: object = private.public_key()
+        else:
+            public = serialization.load_pem_public_key(data)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError("the audit key in PEM cannot be read; it must be an Ed25519 key without a password") from None
+    if not isinstance(public, Ed25519PublicKey):
+        raise ValueError("the audit key in PEM must be an Ed25519 key")
+    return (private if isinstance(private, Ed25519PrivateKey) else None), public
