@@ -231,3 +231,8 @@ def serve(home: Path, *options: str) -> Iterator[Server]:
         yield server
     finally:
         server.kill()
+
+
+def run_async(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Runs a coroutine function on a loop of its own."""
+    return asyncio.run(main())

@@ -21,7 +21,7 @@ from worker.audit import AuditLog, AuditUnavailable
 from worker.broker import Broker, Claimed, Ending
 from worker.decisions import Decision, Judged, Verdict
 from worker.failures import CallFailed, classify, error_of
-from worker.hooks.post_tool_response import Classified, PostToolResponse, Withheld
+from worker.hooks.post_tool_response import Classified, PostToolResponse, Sight, Withheld
 from worker.hooks.pre_tool_call import PreToolCall
 from worker.metrics import Metrics
 from worker.process import Limits
@@ -82,13 +82,15 @@ class Running:
             self.task.cancel()
 
 
-class _Outcome(Struct, kw_only=True):
+@dataclass(slots=True, kw_only=True)
+class _Outcome:
     """What became of the call so far; filled in as it goes, so that a stop at any point leaves a true answer."""
 
     call: ToolCall | None = None
     digest: str = ""
-    denied: Decision | None = None
-    context: Any = None
+    context: ToolContext | None = None
+    sight: Sight | None = None
+    progress: ProgressWriter | None = None
     started: bool = False
     output: Output | None = None
     error: Error | None = None
@@ -146,10 +148,12 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         message = "the worker cannot record what it does, so it does nothing"
         raise CallFailed("unavailable", message, retryable=True) from None
     if decision.verdict is not Verdict.ALLOW:
-        outcome.denied = decision
         outcome.error = _refusal(decision)
         return False
     remaining_s = None if call.deadline_ms is None else (call.deadline_ms - claim.now_ms) / 1000
+    if call.tool == "run_command":
+        outcome.sight = parts.classify.sight_of_command(claim.session, workspace.root)
+        outcome.progress = ProgressWriter(claim, parts.broker, parts.classify, outcome.sight)
     outcome.context = ToolContext(
         workspace=workspace,
         sandbox=parts.sandbox,
@@ -157,7 +161,7 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         session=claim.session,
         call=call.call,
         deadline=None if remaining_s is None else time.monotonic() + remaining_s,
-        progress=ProgressWriter(claim, parts.broker, parts.classify).write,
+        progress=outcome.progress.write if outcome.progress is not None else None,
     )
     return True
 
@@ -166,9 +170,12 @@ async def _run(outcome: _Outcome, claim: Claimed, parts: Parts) -> Output:
     """Step 4: the tool, inside its time. run_command keeps its own time, to save what was printed."""
     call, context = outcome.call, outcome.context
     assert call is not None
+    assert context is not None
     outcome.started = True
-    if call.tool == "run_command":
-        return await parts.tools[call.tool](call.args, context)
+    if outcome.progress is not None:
+        output = await parts.tools[call.tool](call.args, context)
+        await outcome.progress.finish()
+        return output
     allowed_s = parts.tool_timeout_s
     if context.deadline is not None:
         allowed_s = min(allowed_s, context.deadline - time.monotonic())
@@ -183,7 +190,10 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
     """Steps 5 and 6: classify, and write the one terminal reply."""
     opened = outcome.context.opened if outcome.context is not None else ()
     try:
-        answer = parts.classify(outcome.output, outcome.error, opened, claim.session)
+        seen = outcome.sight.level() if outcome.sight is not None and outcome.started else None
+        answer = parts.classify(
+            outcome.output, outcome.error, opened=opened, session=claim.session, seen_by_command=seen
+        )
     except Withheld:
         withheld = error_of("internal", "the output is withheld: it could not be classified")
         answer = Classified(None, withheld, Level.PUBLIC)
@@ -209,7 +219,7 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
     job = read_job_id(claim.id)
     kind: type[Completed | Denied | Failed] = Completed
     if answer.error is not None:
-        kind = Denied if outcome.denied is not None else Failed
+        kind = Denied if answer.error.code in ("forbidden", "approval_required") else Failed
     parts.metrics.count(kind.__name__.lower())
     return kind(
         session=job.session,

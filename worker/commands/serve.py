@@ -9,9 +9,7 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from contracts.calls import check_name
-from worker.app import run_worker
 from worker.commands.connection import FAULT, OK, UsageError, complain, redis_of
-from worker.sandbox import SandboxUnavailable
 from worker.settings import Settings, read_settings
 from worker.supervisor import Supervisor, die_with_parent
 
@@ -53,6 +51,10 @@ def run(options: Namespace) -> int:
 
 
 def _serve(settings: Settings, url: str, queues: list[str]) -> int:
+    # Imported here: parser, grammar and tools would slow every other command's start.
+    from worker.app import run_worker
+    from worker.sandbox import SandboxUnavailable
+
     try:
         run_worker(settings, url, queues)
     except SandboxUnavailable as error:

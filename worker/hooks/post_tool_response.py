@@ -10,8 +10,8 @@ from msgspec import Struct
 from contracts.calls import Session
 from contracts.levels import Level, highest
 from contracts.replies import Error
-from contracts.tools import Output, RunCommandOutput
-from worker.labels import PathRule, level_of, level_of_all
+from contracts.tools import Output, WriteFileOutput
+from worker.labels import PathRule, level_of, level_of_all, rules_in_sight
 from worker.secrets import Redactor, StreamRedactor, redact_output
 
 log = logging.getLogger("toolreef")
@@ -19,6 +19,13 @@ log = logging.getLogger("toolreef")
 
 class Withheld(Exception):
     """The hook failed, so the output does not leave."""
+
+
+def reveals(output: Output | None, opened: Sequence[str]) -> bool:
+    """Whether an answer tells something of the workspace. What was written tells its writer nothing new."""
+    if isinstance(output, WriteFileOutput):
+        return output.diff is not None
+    return bool(opened) or output is not None
 
 
 class Classified(Struct, frozen=True):
@@ -29,6 +36,19 @@ class Classified(Struct, frozen=True):
     level: Level
 
 
+class Sight:
+    """The highest level of all that a command's sandbox lets it see, from its start on. It only rises."""
+
+    def __init__(self, workspace_root: str, workspace_level: Level, rules: Sequence[PathRule]) -> None:
+        self._root, self._workspace_level, self._rules = workspace_root, workspace_level, rules
+        self._seen = rules_in_sight(workspace_root, rules)
+
+    def level(self) -> Level:
+        """The level now."""
+        self._seen |= rules_in_sight(self._root, self._rules)
+        return level_of_all(self._workspace_level, (self._rules[place] for place in self._seen))
+
+
 class PostToolResponse:
     """Built once a worker, from the path rules and the redactor."""
 
@@ -37,9 +57,15 @@ class PostToolResponse:
         self._redactor = redactor
 
     def __call__(
-        self, output: Output | None, error: Error | None, opened: Sequence[str], session: Session
+        self,
+        output: Output | None,
+        error: Error | None,
+        *,
+        opened: Sequence[str],
+        session: Session,
+        seen_by_command: Level | None,
     ) -> Classified:
-        """The output and error without secrets, and their level.
+        """The output and error without secrets, and their level. `seen_by_command` is that of a command's sandbox.
 
         Whatever a tool opened counts, also where the answer is an error: its message may quote the file. A call that
         opened nothing and brings no output reveals nothing.
@@ -50,9 +76,9 @@ class PostToolResponse:
         try:
             found = Level.PUBLIC
             level = Level.PUBLIC
-            if isinstance(output, RunCommandOutput):
-                level = self.level_of_command(session)
-            elif opened or output is not None:
+            if seen_by_command is not None:
+                level = seen_by_command
+            elif reveals(output, opened):
                 level = level_of(opened, session.workspace_level, self._rules)
             if output is not None:
                 output, found, _ = redact_output(output, self._redactor)
@@ -68,6 +94,6 @@ class PostToolResponse:
         """A redactor for the pieces of one output stream, in order."""
         return StreamRedactor(self._redactor)
 
-    def level_of_command(self, session: Session) -> Level:
-        """The level of what a command prints: the highest of all that its sandbox lets it see."""
-        return level_of_all(session.workspace_level, self._rules)
+    def sight_of_command(self, session: Session, workspace_root: str) -> Sight:
+        """What a command can see; ask again when it has ended, for what came and went meanwhile."""
+        return Sight(workspace_root, session.workspace_level, self._rules)
