@@ -35,6 +35,8 @@ log = logging.getLogger("toolreef")
 RunTool = Callable[[Any, ToolContext], Awaitable[Output]]
 StopReason = Literal["cancelled", "interrupted"]
 
+MAX_ABOUT_CHARS = 200
+
 _ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
     "too_large": ("too_large", "the call's payload is larger than this queue takes", "write the data in parts"),
     "cancelled": ("cancelled", "cancelled before it started", None),
@@ -202,7 +204,23 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
     kind = str(type(reply).__struct_config__.tag)
     code = answer.error.code if answer.error else ""
     mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
-    summary = {"seq": mark.seq, "hash": mark.hash, "id": claim.id, "tool": reply.tool, "kind": kind, "code": code}
+    summary = {
+        "worker": parts.audit.worker,
+        "seq": mark.seq,
+        "hash": mark.hash,
+        "id": claim.id,
+        "tool": reply.tool,
+        "kind": kind,
+        "code": code,
+        "policy": (answer.error.policy if answer.error else None) or "",
+        "rule": (answer.error.rule if answer.error else None) or "",
+        "level": answer.level.value,
+        "taint": reply.taint.value,
+        "attempt": claim.attempt,
+        "queued_ms": reply.queued_ms,
+        "run_ms": run_ms,
+        "about": parts.classify.redact(_about(outcome.call))[:MAX_ABOUT_CHARS],
+    }
     return Ending(
         id=claim.id,
         queue=claim.queue,
@@ -235,6 +253,17 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
         output=answer.output,
         error=answer.error,
     )
+
+
+def _about(call: ToolCall | None) -> str:
+    """What the call is about, for whoever looks at the audit stream: its command, path or summary."""
+    if call is None:
+        return ""
+    text: str = next(
+        (getattr(call.args, name) for name in ("command", "path", "summary") if hasattr(call.args, name)), ""
+    )
+    # Longer than what is kept, so that a secret across its end is still recognised.
+    return text[:4096]
 
 
 class _EnqueueTime(Struct):

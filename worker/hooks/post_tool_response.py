@@ -90,6 +90,10 @@ class PostToolResponse:
             raise Withheld from failure
         return Classified(output, error, highest((level, found)))
 
+    def redact(self, text: str) -> str:
+        """A line for the audit stream without its secrets. Never raises."""
+        return self._redactor.redact(text).text
+
     def stream(self) -> StreamRedactor:
         """A redactor for the pieces of one output stream, in order."""
         return StreamRedactor(self._redactor)
