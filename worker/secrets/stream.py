@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from contracts.levels import Level
-from worker.secrets.private_keys import MORE_KEY, PRIVATE_KEY, open_key_start
+from worker.secrets.private_keys import MORE_KEY, PRIVATE_KEY, find_private_keys, open_key_start
 from worker.secrets.redactor import Redactor
 
 MAX_HELD_CHARS = 32 * 1024
@@ -36,8 +36,10 @@ class StreamRedactor:
             cut = self._before_values_of_lines(held, cut)
         key = open_key_start(held[:cut]) if cut else -1
         if key >= 0:
-            start = _line_start(held, key)
-            cut = key if held.find("-----END", start, key) >= 0 else start
+            cut = _line_start(held, key)
+            for start, end in reversed(list(find_private_keys(held))):
+                if start < cut < end:
+                    cut = _line_start(held, start)
         if len(held) - cut > MAX_HELD_CHARS:
             return self._cut_between_secrets(held, max(cut, len(held) - _KEPT_CHARS))
         self._held = held[cut:]
