@@ -33,6 +33,7 @@ _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
 _WORKERS: Pattern = lambda q, s: keys.workers(q)  # noqa: E731
 _AUDIT: Pattern = lambda q, s: keys.audit(q)  # noqa: E731
 _DEAD: Pattern = lambda q, s: keys.dead(q)  # noqa: E731
+_ACTIONS: Pattern = lambda q, s: keys.actions(q)  # noqa: E731
 
 _READ_HASH = "hget hmget hgetall"
 _READ_STREAM = "xread xrange xrevrange xlen"
@@ -82,12 +83,14 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         Grant(_READ_STREAM, read=(keys.replies,)),
         Grant("set", write=(_CANCEL,)),
         Grant("publish", cancel_channel=True),
+        Grant("xadd pexpire", write=(_ACTIONS,)),
     ),
     "approver": (
         _ANYBODY,
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running)),
         Grant("del hset expire pexpire", write=(keys.approval,)),
         Grant("multi exec discard"),
+        Grant("xadd pexpire", write=(_ACTIONS,)),
     ),
     "worker": (
         _ANYBODY,
@@ -119,14 +122,15 @@ ROLES: dict[str, tuple[Grant, ...]] = {
     ),
     "dashboard": (
         _ANYBODY,
-        Grant("info dbsize scan"),
+        Grant("info"),
         Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)),
         Grant("llen lrange", read=(keys.waiting,)),
-        Grant("get exists pttl", read=(_IN_PROGRESS,)),
-        Grant(_READ_STREAM, read=(_AUDIT, _DEAD)),
+        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL)),
+        Grant("getrange strlen exists", read=(_JOB,)),
+        Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, keys.replies)),
     ),
-    "auditor": (_ANYBODY, Grant(_READ_STREAM, read=(_AUDIT, _DEAD))),
+    "auditor": (_ANYBODY, Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS))),
     "provisioner": (
         _ANYBODY,
         Grant("acl|setuser acl|deluser acl|getuser acl|users acl|list acl|save acl|load acl|genpass"),

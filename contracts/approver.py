@@ -20,14 +20,14 @@ class Approver(QueueConnection):
     """Judges the plans of one queue with the approver's Redis user. Methods may raise redis.RedisError."""
 
     async def approve(
-        self, session: str, *, approver: str, digest: str | None = None, life_s: int = DEFAULT_LIFE_S
+        self, session: str, *, approver: str, digest: str | None = None, reason: str = "", life_s: int = DEFAULT_LIFE_S
     ) -> Approval:
         """Approves the proposed plan, for `life_s` seconds. `digest` guards against judging a plan not looked at.
 
         Raises:
             NothingToJudge: no plan is proposed, or its digest is another.
         """
-        return await self._judge(session, "approved", approver, digest, "", life_s)
+        return await self._judge(session, "approved", approver, digest, reason, life_s)
 
     async def reject(self, session: str, *, approver: str, digest: str | None = None, reason: str = "") -> Approval:
         """Sends the session back to planning.

@@ -119,3 +119,9 @@ def audit(q: str) -> str:
 def dead(q: str) -> str:
     """Stream of queue entries that can't be answered. Writer worker; reader dashboard. Life: capped in length."""
     return f"reef:{{{q}}}:dead"
+
+
+def actions(q: str) -> str:
+    """Stream: one entry an action of a person. Writer orchestrator and approver, before they act; reader dashboard
+    and auditor. Life: TTL, capped in length."""
+    return f"reef:{{{q}}}:actions"
