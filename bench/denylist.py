@@ -1,6 +1,6 @@
 """How long the denylist takes: the cases of the tests, and commands of 64 KB. Prints milliseconds.
 
-    python -m bench.denylist
+python -m bench.denylist
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def _milliseconds(command: str) -> float:
 def _large() -> dict[str, str]:
     return {
         "one word": "echo " + "a" * (_CAP - 5),
-        "heredoc of text": "cat > notes.md <<'EOF'\n" + "Some `text` with $(marks), \"quotes\" and words.\n" * 1300 + "EOF",
+        "heredoc of text": "cat > notes.md <<'EOF'\n"
+        + 'Some `text` with $(marks), "quotes" and words.\n' * 1300
+        + "EOF",
         "heredoc with expansions": "cat > notes.md <<EOF\n" + "value $x and text\n" * 3500 + "EOF",
         "script of 1500 lines": 'mkdir -p "$out/dir"; cp -r src/file.txt out/\n' * 1400,
         "true && true": "true && " * 8000 + "true",

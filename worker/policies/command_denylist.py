@@ -9,7 +9,7 @@ import re
 from typing import Literal, NamedTuple
 
 from contracts.tools import RunCommandArgs
-from worker.decisions import Decision, Judged, allow, ask, deny
+from worker.decisions import Decision, Judged, Verdict, allow, ask, deny
 from worker.policies.denylist import deletion, devices, modes, persistence, privilege, system
 from worker.policies.denylist.match import Match, Rule
 from worker.policies.denylist.place import Place
@@ -17,6 +17,7 @@ from worker.shell import marks
 from worker.shell.limits import MAX_COMMAND_CHARS, TooComplex
 from worker.shell.paths import canonical, join
 from worker.shell.run import Finding
+from worker.shell.second import unseen
 from worker.shell.state import Call
 from worker.shell.walk import Walker, walk
 
@@ -36,6 +37,8 @@ _REFUSED = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u00ad\u061c\u180e\u200b\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
     "|(?<![\u2190-\U0010ffff])\u200d"
 )
+_MAX_SECOND_CHARS = 16 * 1024
+_MAX_SECOND = 16
 _FINDINGS: dict[str, tuple[str, bool, str]] = {
     # kind -> rule, denied (else asked), why
     "fork_bomb": ("fork_bomb", True, "it starts processes without end"),
@@ -50,8 +53,44 @@ _STRICT_FINDINGS: dict[str, tuple[str, bool, str]] = {
 
 
 _HARMLESS = frozenset(
-    "echo printf true false : [ test cd pushd popd pwd export unset set shift local declare typeset readonly read "
-    "return exit break continue wait sleep date ls mkdir alias shopt trap umask type basename dirname".split()
+    [
+        "echo",
+        "printf",
+        "true",
+        "false",
+        ":",
+        "[",
+        "test",
+        "cd",
+        "pushd",
+        "popd",
+        "pwd",
+        "export",
+        "unset",
+        "set",
+        "shift",
+        "local",
+        "declare",
+        "typeset",
+        "readonly",
+        "read",
+        "return",
+        "exit",
+        "break",
+        "continue",
+        "wait",
+        "sleep",
+        "date",
+        "ls",
+        "mkdir",
+        "alias",
+        "shopt",
+        "trap",
+        "umask",
+        "type",
+        "basename",
+        "dirname",
+    ]
 )
 """Commands no rule looks at; what they are redirected to is looked at all the same."""
 
@@ -97,12 +136,29 @@ def judge_command(
     if refused:
         return deny(POLICY, "characters", f"the command holds the invisible character U+{ord(refused.group()[-1]):04X}")
     place = Place(tuple(canonical(root) for root in workspace_roots), canonical(home))
+    return _readings(command, place, canonical(cwd), extra, strict)
+
+
+def _readings(command: str, place: Place, cwd: str, extra: tuple[ExtraRule, ...], strict: bool) -> Decision:
     try:
-        walker = walk(command, cwd=canonical(cwd), home=place.home)
+        walker = walk(command, cwd=cwd, home=place.home)
     except (TooComplex, RecursionError) as error:
         why = str(error) if isinstance(error, TooComplex) else "it nests too deep"
         return deny(POLICY, "too_complex", f"the command can't be followed, {why}; put it in a file, in simpler steps")
-    return _verdict(walker, place, extra, strict)
+    decision = _verdict(walker, place, extra, strict)
+    if decision.verdict is Verdict.ALLOW and len(command) <= _MAX_SECOND_CHARS:
+        for other in unseen(command, walker.starts)[:_MAX_SECOND]:
+            if _alone(other, place, cwd, extra):
+                return ask(POLICY, "two_readings", f"`{_clipped(other)}`: read another way, it would be run")
+    return decision
+
+
+def _alone(command: str, place: Place, cwd: str, extra: tuple[ExtraRule, ...]) -> bool:
+    try:
+        walker = walk(command, cwd=cwd, home=place.home)
+    except (TooComplex, RecursionError):
+        return True
+    return _verdict(walker, place, extra, False).verdict is Verdict.DENY
 
 
 def _verdict(walker: Walker, place: Place, extra: tuple[ExtraRule, ...], strict: bool) -> Decision:
@@ -113,12 +169,16 @@ def _verdict(walker: Walker, place: Place, extra: tuple[ExtraRule, ...], strict:
             return deny(POLICY, match.rule, _reason(call, match.rule, match.why))
         asked = _extra(call, extra) if extra else None
         if asked is not None and asked.verdict == "deny":
-            return deny(POLICY, f"operator:{' '.join(asked.words)}", _reason(call, "operator's rule", "not wanted here"))
+            return deny(
+                POLICY, f"operator:{' '.join(asked.words)}", _reason(call, "operator's rule", "not wanted here")
+            )
         if asked is not None and milder is None:
-            milder = ask(POLICY, f"operator:{' '.join(asked.words)}", _reason(call, "operator's rule", "needs approval"))
+            milder = ask(
+                POLICY, f"operator:{' '.join(asked.words)}", _reason(call, "operator's rule", "needs approval")
+            )
     for finding in walker.findings:
         decision = _judge_finding(finding, strict, bool(walker.tolerant))
-        if decision is not None and decision.verdict.value == "deny":
+        if decision is not None and decision.verdict is Verdict.DENY:
             return decision
         milder = milder or decision
     if milder is None and strict and walker.doubt:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import re
 
 from worker.shell import inner
@@ -42,9 +43,15 @@ _DECODE = re.compile(
     r"""bytes\.fromhex|hex2bin)\s*\(\s*b?(["'])([A-Za-z0-9+/=_-]*)\1\s*\)(?:\.decode\([^)]*\))?"""
 )
 _ASSIGNED = re.compile(rf"(?:^|[;\n{{(,]|\b(?:let|const|var|my|local)\s)\s*[$@]?(\w+)\s*=\s*({_STRING}|\[[^\]]*\])")
-_EVALUATES = re.compile(rf"\b(exec|eval|compile|instance_eval|assert|loadstring|load|Function)\s*\(?\s*({_STRING})", re.DOTALL)
-_FETCHES = re.compile(r"urlopen|urlretrieve|requests\.get|httpx\.get|LWP::|Net::HTTP|open-uri|fetch\(|https?\.get\(|file_get_contents\(\s*['\"]https?:")
-_BOMB = re.compile(r"fork\s+while\s+fork|while\s*\(?\s*(?:True|1|true)?\s*\)?\s*[:{]?\s*(?:os\.|posix\.|Process\.)?fork|loop\s*(?:do|\{)\s*(?:Process\.)?fork|while\s*\(?\s*(?:os\.)?fork")
+_EVALUATES = re.compile(
+    rf"\b(exec|eval|compile|instance_eval|assert|loadstring|load|Function)\s*\(?\s*({_STRING})", re.DOTALL
+)
+_FETCHES = re.compile(
+    r"urlopen|urlretrieve|requests\.get|httpx\.get|LWP::|Net::HTTP|open-uri|fetch\(|https?\.get\(|file_get_contents\(\s*['\"]https?:"
+)
+_BOMB = re.compile(
+    r"fork\s+while\s+fork|while\s*\(?\s*(?:True|1|true)?\s*\)?\s*[:{]?\s*(?:os\.|posix\.|Process\.)?fork|loop\s*(?:do|\{)\s*(?:Process\.)?fork|while\s*\(?\s*(?:os\.)?fork"
+)
 _KILLS = re.compile(r"\bkill(?:pg)?\s*[( ]\s*(?:(-1)\s*,|['\"]?(?:SIG)?(?:KILL|TERM|9|15)['\"]?\s*,\s*(-1))")
 _LOCKED_BACKTICKS = frozenset({"perl", "ruby", "php"})
 _ANY_HINT = re.compile(
@@ -127,7 +134,11 @@ def inside(language: str, text: str, label: str) -> list[Inner]:
 def _decoded(match: re.Match[str]) -> str:
     data = match.group(2)
     try:
-        raw = bytes.fromhex(data) if "hex" in match.group(0) else base64.b64decode(data + "===", altchars=b"-_" if "-" in data else None)
+        raw = (
+            bytes.fromhex(data)
+            if "hex" in match.group(0)
+            else base64.b64decode(data + "===", altchars=b"-_" if "-" in data else None)
+        )
     except (ValueError, binascii.Error):
         return match.group(0)
     return '"' + raw.decode("utf-8", "replace").replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -141,10 +152,10 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
         if joined == text:
             break
         text = joined
-    values = {name: value for name, value in _ASSIGNED.findall(text)[:64]}
+    values: dict[str, str] = dict(_ASSIGNED.findall(text)[:64])
     for name, value in values.items():
         if len(value) < 4096 and name not in ("mode", "encoding"):
-            text = re.sub(rf"([(,\[]\s*)\$?{name}(?=\s*[),\].])", lambda m, v=value: m.group(1) + str(v), text)
+            text = re.sub(rf"([(,\[]\s*)\$?{name}(?=\s*[),\].])", functools.partial(_put, value), text)
     for call, listed in _RUNS.findall(text)[:128]:
         found += _run(call, listed, label)
     for match in _EVALUATES.finditer(text):
@@ -161,7 +172,12 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
     for operand, method in _PATH_METHOD.findall(text)[:64]:
         found += _path_method(literal(operand), method, label)
     for call, operand, mode in _OPENS.findall(text)[:64]:
-        writes = "rite" in call or "append" in call or "put" in call or bool(mode and re.search(r"[wa+>x]", literal(mode)[:3]))
+        writes = (
+            "rite" in call
+            or "append" in call
+            or "put" in call
+            or bool(mode and re.search(r"[wa+>x]", literal(mode)[:3]))
+        )
         path = literal(operand)
         if path[:1] in "><|" and language == "perl":
             writes, path = path[0] == ">", path.lstrip("><| ")
@@ -172,6 +188,10 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
         for groups in _BACKTICKS.findall(text)[:64]:
             found += inner.script("".join(groups), label)
     return found
+
+
+def _put(value: str, match: re.Match[str]) -> str:
+    return f"{match.group(1)}{value}"
 
 
 def _path_method(path: str, method: str, label: str) -> list[Inner]:
@@ -196,7 +216,9 @@ def _run(call: str, listed: str, label: str) -> list[Inner]:
 
 
 _AWK_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_AWK_RUNS = re.compile(r"system\s*\(\s*((?:@\d+@\s*)+)|((?:@\d+@\s*)+)\|&?\s*getline|(?<!\|)\|(?!\|)&?\s*((?:@\d+@\s*)+)")
+_AWK_RUNS = re.compile(
+    r"system\s*\(\s*((?:@\d+@\s*)+)|((?:@\d+@\s*)+)\|&?\s*getline|(?<!\|)\|(?!\|)&?\s*((?:@\d+@\s*)+)"
+)
 _AWK_WRITES = re.compile(r">>?\s*(@\d+@)")
 _AWK_ASSIGNS = re.compile(r"(\w+)\s*=\s*((?:@\d+@\s*)+)")
 
@@ -223,8 +245,13 @@ def _awk(text: str, label: str) -> list[Inner]:
     return found
 
 
-_SED_E = re.compile(r"(?:^|[;\n{])\s*(?:\d+|\$|/(?:[^/\\]|\\.)*/)?(?:,(?:\d+|\$|/(?:[^/\\]|\\.)*/))?\s*!?\s*e(?:[ \t]+([^\n]*)|\s*$|;)")
-_SED_S = re.compile(r"(?:^|[;\n{/0-9$ ])s([^\w\s\\])((?:(?!\1)[^\\]|\\.)*)\1((?:(?!\1)[^\\]|\\.)*)\1([0-9gpiImM]*e[0-9gpiImMe]*)", re.DOTALL)
+_SED_E = re.compile(
+    r"(?:^|[;\n{])\s*(?:\d+|\$|/(?:[^/\\]|\\.)*/)?(?:,(?:\d+|\$|/(?:[^/\\]|\\.)*/))?\s*!?\s*e(?:[ \t]+([^\n]*)|\s*$|;)"
+)
+_SED_S = re.compile(
+    r"(?:^|[;\n{/0-9$ ])s([^\w\s\\])((?:(?!\1)[^\\]|\\.)*)\1((?:(?!\1)[^\\]|\\.)*)\1([0-9gpiImM]*e[0-9gpiImMe]*)",
+    re.DOTALL,
+)
 _SED_W = re.compile(r"(?:^|[;\n{/0-9$ ])w[ \t]+([^\n;}]+)")
 
 
@@ -242,7 +269,11 @@ def _sed(text: str, label: str) -> list[Inner]:
 def _vim(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
     for part in re.split(r"[|\n](?!\|)", text) if "!" not in text else text.split("\n"):
-        shell = re.match(r"\s*:*\s*(?:silent!?\s+|exe\w*\s+['\"])*(?:[\d%.,$]*\s*(?:r|w|read|write)?\s*!|te(?:rminal)?\s+)(.*)", part, re.DOTALL)
+        shell = re.match(
+            r"\s*:*\s*(?:silent!?\s+|exe\w*\s+['\"])*(?:[\d%.,$]*\s*(?:r|w|read|write)?\s*!|te(?:rminal)?\s+)(.*)",
+            part,
+            re.DOTALL,
+        )
         if shell:
             found += inner.script(shell.group(1), label)
         script = re.match(r"\s*:*\s*(?:py(?:3|thon3?|x)?|lua|perl|ruby)\s+(.*)", part, re.DOTALL)
@@ -251,7 +282,9 @@ def _vim(text: str, label: str) -> list[Inner]:
         written = re.match(r"\s*:*\s*(?:w|write|sav|saveas)!?\s+([^!>\s]\S*)", part)
         if written:
             found += inner.argv(["tee", written.group(1)], label, "")
-    for match in re.finditer(rf"\b(?:system|systemlist|termopen|jobstart|job_start|os\.execute)\s*\(\s*({_STRING})", text):
+    for match in re.finditer(
+        rf"\b(?:system|systemlist|termopen|jobstart|job_start|os\.execute)\s*\(\s*({_STRING})", text
+    ):
         found += inner.script(literal(match.group(1)), label)
     return found
 
@@ -260,7 +293,9 @@ def _make(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
     joined = text.replace("\\\n", " ")
     recipes = [line.lstrip("\t@-+ ") for line in joined.split("\n") if line.startswith("\t")]
-    recipes += [match.group(1).lstrip("@-+ ") for match in re.finditer(r"^[^\t#=\n]*:[^=\n;]*;(.*)$", joined, re.MULTILINE)]
+    recipes += [
+        match.group(1).lstrip("@-+ ") for match in re.finditer(r"^[^\t#=\n]*:[^=\n;]*;(.*)$", joined, re.MULTILINE)
+    ]
     recipes += [match.group(1) for match in re.finditer(r"\$\(shell\s+((?:[^()]|\([^()]*\))*)\)", joined)]
     recipes += [match.group(1) for match in re.finditer(r"^[\w.-]+\s*!=\s*(.*)$", joined, re.MULTILINE)]
     for recipe in recipes[:512]:
@@ -270,7 +305,10 @@ def _make(text: str, label: str) -> list[Inner]:
 
 def _emacs(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
-    for match in re.finditer(r'\(\s*(?:shell-command(?:-to-string)?|call-process-shell-command|async-shell-command|compile|term|ansi-term)\s+"((?:[^"\\]|\\.)*)"', text):
+    for match in re.finditer(
+        r'\(\s*(?:shell-command(?:-to-string)?|call-process-shell-command|async-shell-command|compile|term|ansi-term)\s+"((?:[^"\\]|\\.)*)"',
+        text,
+    ):
         found += inner.script(literal('"' + match.group(1) + '"'), label)
     for match in re.finditer(r'\(\s*(?:delete-directory|delete-file)\s+"((?:[^"\\]|\\.)*)"', text):
         found += inner.argv(["rm", "-rf", match.group(1)], label)

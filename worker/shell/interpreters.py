@@ -45,7 +45,7 @@ def given(name: str, call: Call) -> list[Inner]:
     found: list[Inner] = []
     label = f"{row} -{code_options[:1]}" if code_options else row
     for option, value in parsed.options:
-        if option in code_options and option not in valued or option in LONG_CODE:
+        if (option in code_options and option not in valued) or option in LONG_CODE:
             found += inner.code(value, language, label)
     if parsed.has("f", "file") and language in _CODE_OPERAND:
         return found + [one for path in parsed.values("f") for one in inner.file(path, language, row)]
@@ -66,7 +66,7 @@ def given(name: str, call: Call) -> list[Inner]:
 def _with_input(found: list[Inner], call: Call, language: str, more: list[Inner]) -> list[Inner]:
     if call.stdin is not None:
         kind = "data" if language in ("ed", "bc", "dc", "sqlite", "gnuplot", "lftp", "m4") else "code"
-        return more + [Inner(kind, call.stdin, f"{call.argv[0]} reading its input", language=language)]
+        return [*more, Inner(kind, call.stdin, f"{call.argv[0]} reading its input", language=language)]
     return more
 
 

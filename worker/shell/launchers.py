@@ -43,7 +43,7 @@ def find_roots(argv: tuple[str, ...]) -> list[str]:
     """Where a `find` starts."""
     roots: list[str] = []
     at = 1
-    while at < len(argv) and argv[at] in ("-H", "-L", "-P", "-D") or at < len(argv) and argv[at].startswith("-O"):
+    while (at < len(argv) and argv[at] in ("-H", "-L", "-P", "-D")) or (at < len(argv) and argv[at].startswith("-O")):
         at += 2 if argv[at] == "-D" else 1
     for word in argv[at:]:
         if word.startswith("-") or word in ("(", "!", ")", ","):
@@ -281,8 +281,6 @@ def ssh_like(call: Call) -> list[Inner]:
     return found
 
 
-
-
 def tmux(call: Call) -> list[Inner]:
     """`tmux new-session 'text'` and its other commands that take text."""
     parsed = parse(call.argv[1:], "cfLST", permute=False)
@@ -325,5 +323,3 @@ def nix_shell(call: Call) -> list[Inner]:
 def cpio_like(call: Call) -> list[Inner]:
     """Programs whose `--rsh-command` runs."""
     return option_runs(call.argv[0], "", ("rsh-command",))(call)
-
-

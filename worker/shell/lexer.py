@@ -29,6 +29,7 @@ class Lexer:
         self.meter = meter
         self.depth = depth
         self.doubt = False
+        self.starts: set[int] = set()
         self.parens = "(" in text
         self.pending: list[tuple[Redirect, str, bool, bool]] = []
 

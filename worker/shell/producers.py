@@ -15,10 +15,31 @@ from worker.shell.options import parse
 from worker.shell.paths import join
 from worker.shell.state import Call, State
 
-DOWNLOADERS = frozenset({"curl", "wget", "wget2", "fetch", "aria2c", "http", "https", "xh", "lynx", "w3m", "links", "elinks", "nc", "ncat", "netcat", "socat", "ftp", "tftp", "telnet", "gsutil", "gh", "glab", "ssh", "lwp-request", "GET", "axel", "curlie", "httpie", "openssl-s_client"})  # fmt: skip
-ENVIRONMENT_PRINTERS = frozenset({"ssh-agent", "apt-config", "direnv", "pyenv", "rbenv", "nodenv", "jenv", "goenv", "conda", "mamba", "micromamba", "brew", "opam", "luarocks", "minikube", "docker-machine", "starship", "dircolors", "lesspipe", "register-python-argcomplete", "zoxide", "fnm", "mise", "rtx", "keychain", "gpg-agent", "dbus-launch", "resize", "thefuck", "hub", "aws_completer", "fzf", "atuin", "tmuxifier", "opam-env", "guix", "devbox", "asdf", "perlbrew", "plenv", "rustup", "stack", "navi", "scmpuff", "module", "modulecmd", "locale", "getopt", "stty", "nvm", "sdk"})  # fmt: skip
-_DECODERS = frozenset({"gunzip", "zcat", "gzip", "bunzip2", "bzcat", "bzip2", "xz", "xzcat", "unxz", "zstd", "zstdcat", "unzstd", "lz4", "lz4cat", "lzma", "openssl", "gpg", "gpg2", "age", "uudecode", "unzip", "base64", "base32", "basenc", "xxd", "brotli", "7z", "ascii85", "qprint", "uncompress", "shuf", "od", "hexdump"})  # fmt: skip
-_SILENT = frozenset({"true", "false", ":", "cd", "pushd", "popd", "mkdir", "export", "unset", "set", "shift", "touch", "chmod", "chown", "rm", "mv", "cp", "ln", "sleep", "wait", "test", "[", "exit", "return", "break", "continue", "trap", "alias", "shopt", "source", ".", "read", "local", "declare", "typeset", "readonly", "umask", "kill", "exec", "hash", "umount", "mount", "eval", "let", "getopts", "mapfile", "readarray", "ulimit", "disown", "bg", "enable", "rmdir", "truncate"})  # fmt: skip
+DOWNLOADERS = frozenset({
+    "curl", "wget", "wget2", "fetch", "aria2c", "http", "https", "xh", "lynx", "w3m", "links", "elinks", "nc",
+    "ncat", "netcat", "socat", "ftp", "tftp", "telnet", "gsutil", "gh", "glab", "ssh", "lwp-request", "GET", "axel",
+    "curlie", "httpie", "openssl-s_client",
+})  # fmt: skip
+ENVIRONMENT_PRINTERS = frozenset({
+    "ssh-agent", "apt-config", "direnv", "pyenv", "rbenv", "nodenv", "jenv", "goenv", "conda", "mamba",
+    "micromamba", "brew", "opam", "luarocks", "minikube", "docker-machine", "starship", "dircolors", "lesspipe",
+    "register-python-argcomplete", "zoxide", "fnm", "mise", "rtx", "keychain", "gpg-agent", "dbus-launch", "resize",
+    "thefuck", "hub", "aws_completer", "fzf", "atuin", "tmuxifier", "opam-env", "guix", "devbox", "asdf",
+    "perlbrew", "plenv", "rustup", "stack", "navi", "scmpuff", "module", "modulecmd", "locale", "getopt", "stty",
+    "nvm", "sdk",
+})  # fmt: skip
+_DECODERS = frozenset({
+    "gunzip", "zcat", "gzip", "bunzip2", "bzcat", "bzip2", "xz", "xzcat", "unxz", "zstd", "zstdcat", "unzstd",
+    "lz4", "lz4cat", "lzma", "openssl", "gpg", "gpg2", "age", "uudecode", "unzip", "base64", "base32", "basenc",
+    "xxd", "brotli", "7z", "ascii85", "qprint", "uncompress", "shuf", "od", "hexdump",
+})  # fmt: skip
+_SILENT = frozenset({
+    "true", "false", ":", "cd", "pushd", "popd", "mkdir", "export", "unset", "set", "shift", "touch", "chmod",
+    "chown", "rm", "mv", "cp", "ln", "sleep", "wait", "test", "[", "exit", "return", "break", "continue", "trap",
+    "alias", "shopt", "source", ".", "read", "local", "declare", "typeset", "readonly", "umask", "kill", "exec",
+    "hash", "umount", "mount", "eval", "let", "getopts", "mapfile", "readarray", "ulimit", "disown", "bg", "enable",
+    "rmdir", "truncate",
+})  # fmt: skip
 _TEXT_LIMIT = 16 * 1024
 
 
@@ -68,21 +89,29 @@ def _printf(call: Call, state: State) -> str:
     template, values = decode(arguments[0]), arguments[1:]
     text = ""
     for _ in range(256):
-        used = [0]
-
-        def fill(match: re.Match[str], used: list[int] = used) -> str:
-            kind = match.group(1)
-            if kind == "%":
-                return "%"
-            value = values[used[0]] if used[0] < len(values) else ""
-            used[0] += 1
-            return decode(value) if kind == "b" else value[:1] if kind == "c" else value
-
-        text += _FORMAT.sub(fill, template)
-        values = values[used[0] :]
-        if not values or not used[0] or len(text) > _TEXT_LIMIT:
+        filled, used = _filled(template, values)
+        text += filled
+        values = values[used:]
+        if not values or not used or len(text) > _TEXT_LIMIT:
             break
     return text
+
+
+def _filled(template: str, values: list[str]) -> tuple[str, int]:
+    """One pass over a printf format; how many of the values it took."""
+    parts: list[str] = []
+    at = used = 0
+    for match in _FORMAT.finditer(template):
+        parts.append(template[at : match.start()])
+        at = match.end()
+        kind = match.group(1)
+        if kind == "%":
+            parts.append("%")
+            continue
+        value = values[used] if used < len(values) else ""
+        used += 1
+        parts.append(decode(value) if kind == "b" else value[:1] if kind == "c" else value)
+    return "".join([*parts, template[at:]]), used
 
 
 def _cat(call: Call, state: State) -> str:
@@ -132,7 +161,7 @@ def _base64(call: Call, state: State) -> str | None:
 
 
 def _openssl(call: Call, state: State) -> str | None:
-    if "base64" in call.argv and "-d" in call.argv or "-base64" in call.argv and "-d" in call.argv:
+    if ("base64" in call.argv and "-d" in call.argv) or ("-base64" in call.argv and "-d" in call.argv):
         return _base64(Call(("base64", "-d"), call.cwd, call.trail, stdin=call.stdin), state)
     return None
 
@@ -250,7 +279,11 @@ def _dirname(call: Call, state: State) -> str | None:
 
 def _basename(call: Call, state: State) -> str | None:
     words = [word for word in call.argv[1:] if not word.startswith("-")]
-    return words[0].rstrip("/").rpartition("/")[2].removesuffix(words[1] if len(words) > 1 else "\0") + "\n" if words else None
+    return (
+        words[0].rstrip("/").rpartition("/")[2].removesuffix(words[1] if len(words) > 1 else "\0") + "\n"
+        if words
+        else None
+    )
 
 
 def _realpath(call: Call, state: State) -> str | None:

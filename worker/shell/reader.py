@@ -348,6 +348,7 @@ class Reader(Lexer):
 
     def _simple(self) -> Simple | None:
         node = Simple(self.at)
+        self.starts.add(self.at)
         declares = False
         while True:
             self.blank()

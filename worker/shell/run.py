@@ -148,7 +148,11 @@ class Runner:
         output: str | None = None
         for inner in inners or ():
             output = self._inner(inner, call)
-        if output is None or (name not in _INHERIT and not inners) or (name not in _INHERIT and name in LAUNCHERS and name != "eval"):
+        if (
+            output is None
+            or (name not in _INHERIT and not inners)
+            or (name not in _INHERIT and name in LAUNCHERS and name != "eval")
+        ):
             return printed(name, call, self.state)
         return output
 

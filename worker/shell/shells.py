@@ -9,7 +9,10 @@ from worker.shell.inner import Inner
 from worker.shell.options import parse
 from worker.shell.state import Call
 
-SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "csh", "tcsh", "yash", "lksh", "pdksh", "hush", "osh", "posh", "ksh93", "bash5", "zsh5", "pwsh", "nu", "xonsh", "elvish"})  # fmt: skip
+SHELLS = frozenset({
+    "sh", "bash", "dash", "zsh", "ksh", "ash", "mksh", "rbash", "fish", "csh", "tcsh", "yash", "lksh", "pdksh",
+    "hush", "osh", "posh", "ksh93", "bash5", "zsh5", "pwsh", "nu", "xonsh", "elvish",
+})  # fmt: skip
 
 _SHELL_LONG = ("rcfile", "init-file", "command")
 

@@ -28,6 +28,7 @@ class Walker(Runner):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self.loops = 0
+        self.starts: set[int] = set()
         self.outer: frozenset[str] = frozenset()
         self.processes = itertools.count(63, -1)
         self.uncalled: dict[str, tuple[Function, State]] = {}
@@ -38,7 +39,7 @@ class Walker(Runner):
         Raises:
             TooComplex: a cap was reached.
         """
-        self.program(text)
+        self.starts = self._read(text)[1]
         self.tolerant += 1
         for name, (function, state) in list(self.uncalled.items()):
             state.params = None
@@ -47,18 +48,18 @@ class Walker(Runner):
             self.node(function.body, None)
 
     def program(self, text: str) -> str:
+        return self._read(text)[0]
+
+    def _read(self, text: str) -> tuple[str, set[int]]:
         self.meter.read(len(text))
         reader = Reader(text, self.meter, self.depth)
         body = reader.program()
         self.doubt = self.doubt or reader.doubt
-        return self.body(body, None)
+        return self.body(body, None), reader.starts
 
     def body(self, body: Body, stdin: str | None) -> str:
         """Walks a list; what it prints, as far as known."""
-        outputs: list[str] = []
-        for item in body:
-            outputs.append(self._item(item, stdin))
-        return "".join(outputs)
+        return "".join([self._item(item, stdin) for item in body])
 
     def _item(self, item: Item, stdin: str | None) -> str:
         certain = item.op == ";" and not item.background
@@ -170,7 +171,7 @@ class Walker(Runner):
                 self._assign_array(node)
                 continue
             value = expand.text(self, node.value)
-            self.meter.read(len(value))
+            self.meter.read(4 * len(value))
             name = node.name
             if node.subscript is not None:
                 name = f"{name}[{self.text_of(node.subscript).strip()}]"
@@ -373,5 +374,3 @@ def walk(text: str, *, cwd: str, home: str) -> Walker:
     walker = Walker(State(cwd=cwd, home=home))
     walker.line(text)
     return walker
-
-

@@ -158,6 +158,7 @@ ROWS: dict[str, Row] = {
 }  # fmt: skip
 
 _LOADER = re.compile(r"ld-linux[\w.-]*\.so[.\d]*|ld-musl[\w.-]*|ld\.so")
+_PLACE = re.compile(r"\{[./#%0-9]*\}")
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -264,7 +265,7 @@ def _parallel(call: Call) -> list[Inner]:
     found: list[Inner] = []
     for value in values[:256]:
         text = " ".join(command)
-        replaced = re.sub(r"\{[./#%0-9]*\}", lambda _, v=value: str(v), text)
+        replaced = _PLACE.sub(value.replace("\\", r"\\"), text)
         if replaced == text:
             replaced = f"{text} {value}".strip()
         found += inner.script(replaced, "parallel")
@@ -272,7 +273,9 @@ def _parallel(call: Call) -> list[Inner]:
 
 
 def _watch(call: Call) -> list[Inner]:
-    parsed = parse(call.argv[1:], "nq", ("interval", "equexit"), ("exec", "beep", "color", "differences"), permute=False)
+    parsed = parse(
+        call.argv[1:], "nq", ("interval", "equexit"), ("exec", "beep", "color", "differences"), permute=False
+    )
     if parsed.has("x", "exec"):
         return inner.argv(parsed.operands, "watch")
     return inner.script(" ".join(parsed.operands), "watch")
@@ -288,7 +291,9 @@ def _flock(call: Call) -> list[Inner]:
 
 
 def _script(call: Call) -> list[Inner]:
-    parsed = parse(call.argv[1:], "cTEIOBom", ("command", "log-io", "log-in", "log-out", "log-timing", "timing", "echo"))
+    parsed = parse(
+        call.argv[1:], "cTEIOBom", ("command", "log-io", "log-in", "log-out", "log-timing", "timing", "echo")
+    )
     found: list[Inner] = []
     for text in parsed.values("c", "command"):
         found += inner.script(text, "script -c")
@@ -330,7 +335,9 @@ def _until_double_dash(call: Call) -> list[Inner]:
     if "--" in arguments:
         return inner.argv(arguments[arguments.index("--") + 1 :], call.argv[0])
     for at, argument in enumerate(arguments):
-        if not argument.startswith("-") and not (at and arguments[at - 1].startswith("--") and "=" not in arguments[at - 1]):
+        if not argument.startswith("-") and not (
+            at and arguments[at - 1].startswith("--") and "=" not in arguments[at - 1]
+        ):
             return inner.argv(arguments[at:], call.argv[0])
     return []
 

@@ -17,7 +17,19 @@ _OVERWRITE = frozenset({"shred", "srm", "wipe", "scrub", "truncate", "sfill", "n
 
 def judge(name: str, call: Call, place: Place) -> Match | None:
     """Deletion of the root, system directories, home, the workspace and its parents."""
-    if name in ("rm", "grm", "rmdir", "unlink", "trash", "trash-put", "rimraf", "del-cli", "gio", "safe-rm", "trash-rm"):
+    if name in (
+        "rm",
+        "grm",
+        "rmdir",
+        "unlink",
+        "trash",
+        "trash-put",
+        "rimraf",
+        "del-cli",
+        "gio",
+        "safe-rm",
+        "trash-rm",
+    ):
         return _remove(name, call, place)
     if name in ("find", "gfind"):
         return _find(call, place)
@@ -80,7 +92,11 @@ def _move(call: Call, place: Place) -> Match | None:
     for operand in sources:
         path = place.resolve(call.cwd, operand)
         lost = place.destroyed(call.cwd, operand, recursive=True)
-        if lost and path is not None and not (lost.startswith("all that is in the workspace") and _stays(parsed.operands[-1], call, place)):
+        if (
+            lost
+            and path is not None
+            and not (lost.startswith("all that is in the workspace") and _stays(parsed.operands[-1], call, place))
+        ):
             return Match("deletion", f"it would move away {lost}")
     return _replace("mv", call, place)
 

@@ -53,11 +53,21 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         if marks.only_marks(operand) or operand.startswith(UNSET):
             continue
         lost = place.destroyed(call.cwd, operand, recursive=True)
-        if lost and "workspace" not in lost and (recursive or "system directory" in lost or "root" in lost or "part of" in lost):
+        if (
+            lost
+            and "workspace" not in lost
+            and (recursive or "system directory" in lost or "root" in lost or "part of" in lost)
+        ):
             return Match("modes", f"it would change owners or modes of {lost}")
         if lost and recursive and "parent" in lost:
             return Match("modes", f"it would change owners or modes of {lost}")
-        if lost and recursive and "workspace itself" in lost and name == "chmod" and re.fullmatch(r"0*0?00|[ugoa]*-[rwx]*r[rwx]*|a=", mode):
+        if (
+            lost
+            and recursive
+            and "workspace itself" in lost
+            and name == "chmod"
+            and re.fullmatch(r"0*0?00|[ugoa]*-[rwx]*r[rwx]*|a=", mode)
+        ):
             return Match("modes", "it would make the workspace unreadable")
     return None
 

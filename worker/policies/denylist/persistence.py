@@ -34,13 +34,23 @@ _HOME_SECRETS = re.compile(
     r"vault-token|config/op/.*|password-store(/.*)?|mozilla/.*|config/google-chrome/.*|npmrc|pypirc|bash_history|"
     r"zsh_history|terraform\.d/credentials.*|config/hub|local/share/keyrings/.*|cargo/credentials(\.toml)?|gem/credentials)"
 )
-_READERS = frozenset({"cat", "less", "more", "head", "tail", "tac", "nl", "bat", "batcat", "xxd", "od", "hexdump", "strings", "base64", "base32", "cp", "mv", "scp", "rsync", "tar", "zip", "7z", "gzip", "dd", "sort", "uniq", "cut", "awk", "gawk", "sed", "grep", "egrep", "fgrep", "rg", "ag", "vim", "vi", "nano", "ed", "emacs", "view", "diff", "cmp", "comm", "tee", "paste", "rev", "fold", "fmt", "pr", "column", "curl", "wget", "nc", "ncat", "socat", "python", "python3", "openssl", "gpg", "source", ".", "install", "ln", "jq", "yq", "join", "expand", "look", "wc", "split", "csplit", "iconv", "pv", "mapfile", "readarray", "file", "ssh-add", "xargs", "shuf", "zcat", "aspell", "ul", "bzip2", "xz", "busybox", "cpio", "git", "ssh-keygen", "php", "perl", "ruby", "node"})  # fmt: skip
+_READERS = frozenset({
+    "cat", "less", "more", "head", "tail", "tac", "nl", "bat", "batcat", "xxd", "od", "hexdump", "strings",
+    "base64", "base32", "cp", "mv", "scp", "rsync", "tar", "zip", "7z", "gzip", "dd", "sort", "uniq", "cut", "awk",
+    "gawk", "sed", "grep", "egrep", "fgrep", "rg", "ag", "vim", "vi", "nano", "ed", "emacs", "view", "diff", "cmp",
+    "comm", "tee", "paste", "rev", "fold", "fmt", "pr", "column", "curl", "wget", "nc", "ncat", "socat", "python",
+    "python3", "openssl", "gpg", "source", ".", "install", "ln", "jq", "yq", "join", "expand", "look", "wc",
+    "split", "csplit", "iconv", "pv", "mapfile", "readarray", "file", "ssh-add", "xargs", "shuf", "zcat", "aspell",
+    "ul", "bzip2", "xz", "busybox", "cpio", "git", "ssh-keygen", "php", "perl", "ruby", "node",
+})  # fmt: skip
 
 
 def judge(name: str, call: Call, place: Place) -> Match | None:
     """crontab, at, start-up files, authorized keys; reading secrets."""
     arguments = call.argv[1:]
-    if name == "crontab" and not {"-l", "--help", "-V"} & set(arguments) | (set() if arguments or call.stdin is not None else {"-l"}):
+    if name == "crontab" and not {"-l", "--help", "-V"} & set(arguments) | (
+        set() if arguments or call.stdin is not None else {"-l"}
+    ):
         return Match("persistence", "crontab installs jobs that outlive the command")
     if name in ("at", "batch", "anacron", "fcrontab") and not {"-l", "-V", "--help", "-c"} & set(arguments):
         return Match("persistence", f"{name} schedules what outlives the command")
@@ -95,7 +105,11 @@ def written(target: str, call: Call, place: Place) -> Match | None:
         if contains(home, path) and path != home and _START_UP.fullmatch(path[len(home) + 1 :]):
             return Match("persistence", f"it would write to ~/{path[len(home) + 1 :]}")
     found = re.match(r"/home/[^/]+/(.*)", path)
-    if found and not any(contains(root, path) for root in place.workspace_roots) and _START_UP.fullmatch(found.group(1)):
+    if (
+        found
+        and not any(contains(root, path) for root in place.workspace_roots)
+        and _START_UP.fullmatch(found.group(1))
+    ):
         return Match("persistence", f"it would write to {path}")
     return None
 
@@ -112,10 +126,16 @@ def _read(word: str, call: Call, place: Place) -> Match | None:
     for home in (place.home, "/root"):
         if contains(home, path) and path != home:
             beneath = path[len(home) + 1 :]
-            if _HOME_SECRETS.fullmatch(beneath) and not (home in place.workspace_roots and beneath in (".npmrc", ".pypirc")):
+            if _HOME_SECRETS.fullmatch(beneath) and not (
+                home in place.workspace_roots and beneath in (".npmrc", ".pypirc")
+            ):
                 return Match("credentials", f"~/{beneath} holds secrets")
     found = re.match(r"/(?:home|Users)/[^/]+/(.*)", path)
-    if found and not any(contains(root, path) for root in place.workspace_roots) and _HOME_SECRETS.fullmatch(found.group(1)):
+    if (
+        found
+        and not any(contains(root, path) for root in place.workspace_roots)
+        and _HOME_SECRETS.fullmatch(found.group(1))
+    ):
         return Match("credentials", f"{path} holds secrets")
     return None
 

@@ -16,9 +16,40 @@ SYSTEM_TREES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot",
                 "/System", "/Library", "/Applications")  # fmt: skip
 """Nothing beneath these may be destroyed."""
 SYSTEM_DIRECTORIES = frozenset(SYSTEM_TREES) | frozenset(
-    "/ /usr /var /opt /home /root /srv /run /mnt /media /tmp /var/lib /var/log /var/cache /var/tmp /var/spool /var/www "
-    "/var/run /usr/share /usr/local /usr/include /usr/src /usr/local/share /usr/local/include /usr/local/etc /Users "
-    "/var/mail /var/backups /usr/games /lost+found /nix /data".split()
+    [
+        "/",
+        "/usr",
+        "/var",
+        "/opt",
+        "/home",
+        "/root",
+        "/srv",
+        "/run",
+        "/mnt",
+        "/media",
+        "/tmp",
+        "/var/lib",
+        "/var/log",
+        "/var/cache",
+        "/var/tmp",
+        "/var/spool",
+        "/var/www",
+        "/var/run",
+        "/usr/share",
+        "/usr/local",
+        "/usr/include",
+        "/usr/src",
+        "/usr/local/share",
+        "/usr/local/include",
+        "/usr/local/etc",
+        "/Users",
+        "/var/mail",
+        "/var/backups",
+        "/usr/games",
+        "/lost+found",
+        "/nix",
+        "/data",
+    ]
 )
 """These themselves, or all that is in them, may not be destroyed."""
 _FREE = ("/dev/shm", "/dev/null", "/dev/fd", "/dev/mqueue", "/proc/self/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr",
@@ -35,7 +66,9 @@ class Place(NamedTuple):
 
     def resolve(self, cwd: str | None, operand: str) -> str | None:
         """The operand as a canonical path; a variable nobody set counts as empty."""
-        return join(cwd, operand.replace(UNSET, "").replace(SELF, "") or ("/" if UNSET in operand and "/" in operand else "."))
+        return join(
+            cwd, operand.replace(UNSET, "").replace(SELF, "") or ("/" if UNSET in operand and "/" in operand else ".")
+        )
 
     def is_protected(self, path: str) -> str | None:
         """What makes a directory one that must stay, or None."""

@@ -9,9 +9,19 @@ from worker.policies.denylist.place import Place
 from worker.shell.options import parse
 from worker.shell.state import Call
 
-_BECOMES = frozenset({"sudo", "doas", "su", "pkexec", "run0", "sudoedit", "runuser", "gosu", "su-exec", "visudo", "sudo-rs", "su-rs", "visudo-rs", "sux", "gksu", "gksudo", "kdesu", "kdesudo", "lxsudo", "beesu", "super", "please", "calife", "ssudo", "sudosh", "rootsh", "dzdo", "pbrun", "setuidgid", "newgrp", "sg", "machinectl-shell", "really", "op-sudo", "sudoreplay", "vipw", "vigr"})  # fmt: skip
-_ACCOUNTS = frozenset({"useradd", "adduser", "usermod", "userdel", "deluser", "groupadd", "groupmod", "groupdel", "gpasswd", "passwd", "chpasswd", "chsh", "chfn", "newusers", "addgroup", "delgroup", "chage"})  # fmt: skip
-_HOST_MOUNT = re.compile(r"/(?:etc|root|home|boot|dev|proc|sys|var|usr|bin|sbin|lib|var/run/docker\.sock|run/docker\.sock|var/run|run|var/lib|var/lib/docker|\.)?/?")
+_BECOMES = frozenset({
+    "sudo", "doas", "su", "pkexec", "run0", "sudoedit", "runuser", "gosu", "su-exec", "visudo", "sudo-rs", "su-rs",
+    "visudo-rs", "sux", "gksu", "gksudo", "kdesu", "kdesudo", "lxsudo", "beesu", "super", "please", "calife",
+    "ssudo", "sudosh", "rootsh", "dzdo", "pbrun", "setuidgid", "newgrp", "sg", "machinectl-shell", "really",
+    "op-sudo", "sudoreplay", "vipw", "vigr",
+})  # fmt: skip
+_ACCOUNTS = frozenset({
+    "useradd", "adduser", "usermod", "userdel", "deluser", "groupadd", "groupmod", "groupdel", "gpasswd", "passwd",
+    "chpasswd", "chsh", "chfn", "newusers", "addgroup", "delgroup", "chage",
+})  # fmt: skip
+_HOST_MOUNT = re.compile(
+    r"/(?:etc|root|home|boot|dev|proc|sys|var|usr|bin|sbin|lib|var/run/docker\.sock|run/docker\.sock|var/run|run|var/lib|var/lib/docker|\.)?/?"
+)
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "docker.io", "lima", "finch", "crictl"})
 
 
@@ -26,7 +36,9 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
     if name in _ENGINES:
         return _container(call, place)
     if name in ("setpriv", "capsh", "unshare") and name == "setpriv":
-        if parse(call.argv[1:], "", ("reuid", "ruid", "euid", "init-groups"), permute=False).has("reuid", "ruid", "euid"):
+        if parse(call.argv[1:], "", ("reuid", "ruid", "euid", "init-groups"), permute=False).has(
+            "reuid", "ruid", "euid"
+        ):
             return Match("privilege", "setpriv acts as another user")
     if name == "chroot" and len(call.argv) > 2:
         return None
@@ -53,7 +65,14 @@ def _container(call: Call, place: Place) -> Match | None:
             return Match("privilege", "a privileged container")
         if name in ("--pid", "--ipc", "--uts", "--userns", "--cgroupns") and value == "host":
             return Match("privilege", f"a container in the host's {name[2:]} namespace")
-        if name == "--cap-add" and value.upper().removeprefix("CAP_") in ("ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "DAC_READ_SEARCH", "SYS_RAWIO"):
+        if name == "--cap-add" and value.upper().removeprefix("CAP_") in (
+            "ALL",
+            "SYS_ADMIN",
+            "SYS_PTRACE",
+            "SYS_MODULE",
+            "DAC_READ_SEARCH",
+            "SYS_RAWIO",
+        ):
             return Match("privilege", f"a container with {value}")
         if name == "--security-opt" and "unconfined" in value:
             return Match("privilege", "an unconfined container")

@@ -9,11 +9,92 @@ from worker.policies.denylist.place import Place
 from worker.shell.options import parse
 from worker.shell.state import Call
 
-_POWER = frozenset({"reboot", "shutdown", "halt", "poweroff", "telinit", "pm-suspend", "pm-hibernate", "rtcwake", "systemd-reboot"})
-_POWER_VERBS = frozenset({"reboot", "poweroff", "halt", "kexec", "suspend", "hibernate", "hybrid-sleep", "soft-reboot", "emergency", "rescue", "default", "isolate", "exit", "switch-root", "suspend-then-hibernate"})
-_SERVICE_VERBS = frozenset({"enable", "disable", "mask", "unmask", "stop", "start", "restart", "kill", "set-default", "daemon-reload", "daemon-reexec", "edit", "link", "reenable", "preset", "revert", "set-property", "set-environment", "import-environment", "try-restart", "reload", "add-wants"})
-_KERNEL = frozenset({"insmod", "rmmod", "modprobe", "kexec", "kmod", "dkms", "depmod", "bpftool", "bpftrace", "setenforce", "auditctl", "aa-disable", "aa-teardown", "apparmor_parser", "kpatch"})
-_FIREWALL = frozenset({"iptables", "ip6tables", "nft", "ufw", "firewall-cmd", "iptables-restore", "ip6tables-restore", "ebtables", "arptables", "ipset", "pfctl", "iptables-legacy", "iptables-nft", "nft-restore", "shorewall"})
+_POWER = frozenset(
+    {"reboot", "shutdown", "halt", "poweroff", "telinit", "pm-suspend", "pm-hibernate", "rtcwake", "systemd-reboot"}
+)
+_POWER_VERBS = frozenset(
+    {
+        "reboot",
+        "poweroff",
+        "halt",
+        "kexec",
+        "suspend",
+        "hibernate",
+        "hybrid-sleep",
+        "soft-reboot",
+        "emergency",
+        "rescue",
+        "default",
+        "isolate",
+        "exit",
+        "switch-root",
+        "suspend-then-hibernate",
+    }
+)
+_SERVICE_VERBS = frozenset(
+    {
+        "enable",
+        "disable",
+        "mask",
+        "unmask",
+        "stop",
+        "start",
+        "restart",
+        "kill",
+        "set-default",
+        "daemon-reload",
+        "daemon-reexec",
+        "edit",
+        "link",
+        "reenable",
+        "preset",
+        "revert",
+        "set-property",
+        "set-environment",
+        "import-environment",
+        "try-restart",
+        "reload",
+        "add-wants",
+    }
+)
+_KERNEL = frozenset(
+    {
+        "insmod",
+        "rmmod",
+        "modprobe",
+        "kexec",
+        "kmod",
+        "dkms",
+        "depmod",
+        "bpftool",
+        "bpftrace",
+        "setenforce",
+        "auditctl",
+        "aa-disable",
+        "aa-teardown",
+        "apparmor_parser",
+        "kpatch",
+    }
+)
+_FIREWALL = frozenset(
+    {
+        "iptables",
+        "ip6tables",
+        "nft",
+        "ufw",
+        "firewall-cmd",
+        "iptables-restore",
+        "ip6tables-restore",
+        "ebtables",
+        "arptables",
+        "ipset",
+        "pfctl",
+        "iptables-legacy",
+        "iptables-nft",
+        "nft-restore",
+        "shorewall",
+    }
+)
 _HELP = frozenset({"--help", "-h", "--version", "-V", "help"})
 
 
@@ -28,24 +109,62 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         return Match("power", "init changes the runlevel")
     if name in ("systemctl", "loginctl"):
         return _systemctl(name, arguments)
-    if name in ("service", "rc-service", "rc-update", "update-rc.d", "chkconfig", "initctl", "sv", "launchctl") and len(arguments) > 1:
-        return None if "status" in arguments or "--status-all" in arguments else Match("service", f"{name} changes a service")
+    if (
+        name in ("service", "rc-service", "rc-update", "update-rc.d", "chkconfig", "initctl", "sv", "launchctl")
+        and len(arguments) > 1
+    ):
+        return (
+            None
+            if "status" in arguments or "--status-all" in arguments
+            else Match("service", f"{name} changes a service")
+        )
     if name in ("kill", "killall", "pkill", "skill", "snice", "killall5", "fuser", "xkill", "slay"):
         return _kill(name, arguments)
-    if name in _KERNEL and arguments and not (
-        set(arguments) & {"-n", "--dry-run", "list", "status", "-V"} or (name == "auditctl" and arguments[0] in ("-l", "-s"))
+    if (
+        name in _KERNEL
+        and arguments
+        and not (
+            set(arguments) & {"-n", "--dry-run", "list", "status", "-V"}
+            or (name == "auditctl" and arguments[0] in ("-l", "-s"))
+        )
     ):
         return Match("kernel", f"{name} changes the kernel")
     if name == "sysctl":
         if any(word in ("-w", "--write", "-p", "--load", "--system", "-f") or "=" in word for word in arguments):
             return Match("kernel", "sysctl changes kernel settings")
-    if name in _FIREWALL and arguments and not set(arguments) <= {"-L", "-S", "-n", "-v", "list", "status", "--list", "ruleset", "-nL", "-nvL", "-t", "nat", "verbose", "--list-all", "--state", "tables"}:
+    if (
+        name in _FIREWALL
+        and arguments
+        and not set(arguments)
+        <= {
+            "-L",
+            "-S",
+            "-n",
+            "-v",
+            "list",
+            "status",
+            "--list",
+            "ruleset",
+            "-nL",
+            "-nvL",
+            "-t",
+            "nat",
+            "verbose",
+            "--list-all",
+            "--state",
+            "tables",
+        }
+    ):
         return Match("firewall", f"{name} changes the firewall")
     if name in ("hostnamectl", "timedatectl", "localectl") and any(word.startswith("set-") for word in arguments):
         return Match("kernel", f"{name} changes the machine's settings")
     if name in ("date", "hwclock") and any(word.startswith(("-s", "--set", "--systohc", "-w")) for word in arguments):
         return Match("kernel", f"{name} sets the clock")
-    if name in ("dbus-send", "busctl", "gdbus", "qdbus") and re.search(r"login1|systemd1|PowerOff|Reboot|Halt", " ".join(arguments)) and re.search(r"PowerOff|Reboot|Halt|Suspend|StartUnit|StopUnit", " ".join(arguments)):
+    if (
+        name in ("dbus-send", "busctl", "gdbus", "qdbus")
+        and re.search(r"login1|systemd1|PowerOff|Reboot|Halt", " ".join(arguments))
+        and re.search(r"PowerOff|Reboot|Halt|Suspend|StartUnit|StopUnit", " ".join(arguments))
+    ):
         return Match("power", "a message to the service manager")
     return None
 
@@ -81,13 +200,24 @@ def _kill(name: str, arguments: tuple[str, ...]) -> Match | None:
                 return Match("every_process", "it signals every process, or the first one")
         return None
     if name in ("pkill", "skill", "slay", "killall"):
-        parsed = parse(arguments, "uUgGPtsnd", ("user", "signal", "uid", "euid", "group", "parent", "terminal", "pidfile"))
-        whole = [word for word in parsed.operands if word in (".", ".*", "", "^", ".+", "systemd", "init", "sshd", "*", "-1")]
-        if whole or ((parsed.has("u", "user", "U", "uid", "euid") or name == "slay") and not parsed.operands) or parsed.has("v", "inverse"):
+        parsed = parse(
+            arguments, "uUgGPtsnd", ("user", "signal", "uid", "euid", "group", "parent", "terminal", "pidfile")
+        )
+        whole = [
+            word for word in parsed.operands if word in (".", ".*", "", "^", ".+", "systemd", "init", "sshd", "*", "-1")
+        ]
+        if (
+            whole
+            or ((parsed.has("u", "user", "U", "uid", "euid") or name == "slay") and not parsed.operands)
+            or parsed.has("v", "inverse")
+        ):
             return Match("every_process", f"{name} signals every process of a user")
-    if name == "fuser" and any(word.startswith("-") and "k" in word and not word.startswith("--") for word in arguments):
-        if {"/", "/home", "/usr", "/tmp", "/dev"} & set(arguments):
-            return Match("every_process", "fuser -k ends every process that uses the file system")
+    if (
+        name == "fuser"
+        and any(word.startswith("-") and "k" in word and not word.startswith("--") for word in arguments)
+        and {"/", "/home", "/usr", "/tmp", "/dev"} & set(arguments)
+    ):
+        return Match("every_process", "fuser -k ends every process that uses the file system")
     return None
 
 
@@ -96,7 +226,9 @@ def redirect(op: str, target: str, call: Call, place: Place) -> Match | None:
     path = place.resolve(call.cwd, target) or ""
     if path == "/proc/sysrq-trigger":
         return Match("power", "a magic system request")
-    if path.startswith(("/proc/sys/", "/sys/")) or re.fullmatch(r"/proc/\d+/.*|/proc/self/(mem|oom_score_adj|uid_map)", path):
+    if path.startswith(("/proc/sys/", "/sys/")) or re.fullmatch(
+        r"/proc/\d+/.*|/proc/self/(mem|oom_score_adj|uid_map)", path
+    ):
         return Match("kernel", f"it would write to {path}")
     return None
 
