@@ -22,7 +22,10 @@ _MAX_UNFINISHED = 4096
 
 
 class Capture:
-    """Bytes as they come. `total_bytes` counts all; the first and the last half of `keep_bytes` are kept."""
+    """Bytes as they come. `total_bytes` counts all; the first and the last half of `keep_bytes` are kept.
+
+    The tail is held as the chunks that it came in, uncopied.
+    """
 
     def __init__(self, keep_bytes: int) -> None:
         self.total_bytes = 0
@@ -41,8 +44,8 @@ class Capture:
             chunk = chunk[room:]
         if not chunk or not self._tail_bytes:
             return
-        self._tail.append(chunk[-self._tail_bytes :])
-        self._in_tail += len(self._tail[-1])
+        self._tail.append(chunk)
+        self._in_tail += len(chunk)
         while self._in_tail - len(self._tail[0]) >= self._tail_bytes:
             self._in_tail -= len(self._tail.popleft())
 

@@ -17,6 +17,7 @@ log = logging.getLogger("toolreef")
 
 _PIPE_BYTES = 256 * 1024
 _FAIR_READS = 8
+_MAX_UNWRITTEN_BYTES = 4 * 1024**2
 
 CreateSpill = Callable[[Stream], tuple[int, str] | None]
 """Makes the file that takes a stream's whole output: its descriptor and its path. None where none can be made."""
@@ -56,6 +57,8 @@ class Drain:
         self._spill_room = spill_bytes
         self._spill_fd = -1
         self._writing: asyncio.Future[bool] | None = None
+        self._unwritten: list[bytes] = []
+        self._unwritten_bytes = 0
         self._fd = -1
 
     def open(self) -> int:
@@ -96,6 +99,10 @@ class Drain:
         _, _, differs = self.capture.text(None)
         if differs and not self.capture.overflows:
             await self._spill(self.capture.raw())
+        await self._written()
+        if self._unwritten:
+            self._write()
+            await self._written()
         self.end.text, self.end.omitted_bytes, _ = self.capture.text(self.end.spill)
         return self.end
 
@@ -112,11 +119,26 @@ class Drain:
             data = data[: self._spill_room]
         self._spill_room -= len(data)
         if data:
-            # Shielded: the thread goes on when this task is cancelled, and its descriptor must stay open as long.
-            self._writing = asyncio.get_running_loop().run_in_executor(None, _write_all, self._spill_fd, data)
-            if not await asyncio.shield(self._writing):
-                self.end.spill_cut = True
-                self._spill_room = 0
+            self._unwritten.append(data)
+            self._unwritten_bytes += len(data)
+        # Reading goes on while a thread writes, unless the disk is the slower of the two.
+        idle = self._writing is None or self._writing.done()
+        if idle or self._unwritten_bytes > _MAX_UNWRITTEN_BYTES:
+            await self._written()
+            if self._unwritten:
+                self._write()
+
+    def _write(self) -> None:
+        data, self._unwritten, self._unwritten_bytes = self._unwritten, [], 0
+        self._writing = asyncio.get_running_loop().run_in_executor(None, _write_all, self._spill_fd, data)
+
+    async def _written(self) -> None:
+        # Shielded: the thread goes on when this task is cancelled, and its descriptor must stay open as long.
+        if self._writing and not await asyncio.shield(self._writing):
+            self.end.spill_cut = True
+            self._spill_room = 0
+            self._unwritten.clear()
+            self._unwritten_bytes = 0
 
     def close(self) -> None:
         """Give the descriptors back."""
@@ -134,14 +156,15 @@ def _close_after(descriptor: int, _: asyncio.Future[bool]) -> None:
     os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> bool:
-    view = memoryview(data)
-    while view:
-        try:
-            view = view[os.write(descriptor, view) :]
-        except OSError as error:
-            log.warning("a command's output could not be kept: %s", error.strerror)
-            return False
+def _write_all(descriptor: int, pieces: list[bytes]) -> bool:
+    try:
+        for piece in pieces:
+            view = memoryview(piece)
+            while view:
+                view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        log.warning("a command's output could not be kept: %s", error.strerror)
+        return False
     return True
 
 

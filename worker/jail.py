@@ -6,6 +6,7 @@ neighbours, which do the same.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import json
 import os
@@ -34,6 +35,8 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _MAX_MESSAGE = 256 * 1024
 _MAX_DESCRIPTORS = 8
+_NICENESS = 5
+_ALL_DESCRIPTORS = 2**31 - 1
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROC_FILES = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")
 
@@ -49,6 +52,9 @@ class Prepared:
     filter: bytes
     bwrap: str = ""
     bwrap_arguments: tuple[str, ...] = ()
+    etc: str = ""
+    etc_lock: int = -1
+    keeps_signals_in: bool = False
     abi: int = 0
     readable: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
@@ -58,19 +64,35 @@ class Prepared:
 def prepare(plan: dict[str, Any]) -> Prepared:
     """From the worker's plan: `tier` (bwrap, landlock, none), `bash`, and for bwrap its path `bwrap`."""
     tier = plan["tier"]
+    version = landlock.abi()
     # The kernel exempts root from RLIMIT_NPROC; for it the runner's watch is the limit.
     prepared = Prepared(tier, plan["bash"], b"", limits_processes=os.getuid() != 0)
     if tier == "bwrap":
         prepared.filter = seccomp.assemble(tcp=True, system_v=True)
         prepared.bwrap = plan["bwrap"]
-        prepared.bwrap_arguments = tuple(bubblewrap.system_arguments())
+        prepared.etc, prepared.etc_lock = bubblewrap.copy_etc()
+        prepared.bwrap_arguments = tuple(bubblewrap.system_arguments(prepared.etc))
     elif tier == "landlock":
         prepared.filter = seccomp.assemble(tcp=False, system_v=False)
-        prepared.abi = landlock.abi()
+        prepared.abi = version
         trees = [*bubblewrap.SYSTEM_TREES, *bubblewrap.etc_paths(), *(f"/proc/{name}" for name in _PROC_FILES)]
         prepared.readable = tuple(os.open(path, os.O_PATH) for path in trees if os.path.exists(path))
         prepared.devices = tuple(os.open(path, os.O_PATH) for path in _DEVICES if os.path.exists(path))
+    # With bubblewrap the end of the namespace's init is the end of all, and NNP would disarm a setuid bwrap.
+    prepared.keeps_signals_in = tier != "bwrap" and version >= landlock.SIGNALS_ABI
     return prepared
+
+
+def keep_signals_in() -> None:
+    """Let this process signal nothing but what it starts from now on.
+
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
+    ruleset = landlock.create_for_signals()
+    set_no_new_privileges()
+    landlock.enter(ruleset)
+    os.close(ruleset)
 
 
 def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> NoReturn:
@@ -79,7 +101,7 @@ def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> 
         os.setsid()
         _die_with_parent()
         ruleset = _ruleset(prepared) if prepared.tier == "landlock" else -1
-        header, descriptors, _, _ = socket.recv_fds(jobs, _MAX_MESSAGE, _MAX_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        header, descriptors = receive(jobs)
         if not header:
             os._exit(0)
         _reset_signals()
@@ -88,9 +110,10 @@ def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> 
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         argv = _bash(script)
+        kept = [jobs.fileno(), script]
         _limit(job["limits"])
         if prepared.tier == "bwrap":
-            _exec_bwrap(job, prepared, argv, status, block)
+            _exec_bwrap(job, prepared, argv, kept, status, block)
         os.fchdir(cwd)
         if prepared.limits_processes:
             _limit_processes(job["limits"]["processes"])
@@ -99,13 +122,39 @@ def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> 
             landlock.grant(ruleset, prepared.abi, workspace, access)
             for path in job["read_only"]:
                 landlock.grant(ruleset, prepared.abi, os.open(path, os.O_PATH), landlock.READ)
-            _no_new_privileges()
+            _drop_capabilities()
+            set_no_new_privileges()
             landlock.enter(ruleset)
             seccomp.install(prepared.filter)
+        _close_all_but(kept)
         os.execve(prepared.bash, argv, job["env"])
     except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
         _explain(jobs, error)
     os._exit(SETUP_FAILED)
+
+
+def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
+    """A message and the descriptors that came with it, which no exec passes on.
+
+    socket.recv_fds drops the flag that sees to that.
+    """
+    data, ancillary, _, _ = sender.recvmsg(
+        _MAX_MESSAGE, socket.CMSG_LEN(_MAX_DESCRIPTORS * array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
+    )
+    descriptors = array.array("i")
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
+    return data, descriptors.tolist()
+
+
+def _close_all_but(kept: list[int]) -> None:
+    # Everything is close-on-exec already; one descriptor forgotten would be a way out, so it is made sure of.
+    low = 3
+    for descriptor in sorted(kept):
+        os.closerange(low, descriptor)
+        low = descriptor + 1
+    os.closerange(low, _ALL_DESCRIPTORS)
 
 
 def _explain(jobs: socket.socket, error: BaseException) -> None:
@@ -127,7 +176,9 @@ def _bash(script: int) -> list[str]:
     return ["bash", "--noprofile", "--norc", "-c", f". /dev/fd/{script}"]
 
 
-def _exec_bwrap(job: dict[str, Any], prepared: Prepared, argv: list[str], status: int, block: int) -> NoReturn:
+def _exec_bwrap(
+    job: dict[str, Any], prepared: Prepared, argv: list[str], kept: list[int], status: int, block: int
+) -> NoReturn:
     read_end, write_end = os.pipe()
     os.write(write_end, prepared.filter)
     os.close(write_end)
@@ -146,6 +197,7 @@ def _exec_bwrap(job: dict[str, Any], prepared: Prepared, argv: list[str], status
         tmp_bytes=job["limits"]["tmp_bytes"],
         env=job["env"],
     )
+    _close_all_but([*kept, *passed])
     os.execve(prepared.bwrap, [*arguments, *argv], {})
 
 
@@ -173,6 +225,7 @@ def _ruleset(prepared: Prepared) -> int:
 
 def _limit(limits: dict[str, int]) -> None:
     os.umask(0o022)
+    os.nice(_NICENESS)
     _die_first()
     cpu_s = int(limits["cpu_s"]) + 1
     for what, soft, hard in (
@@ -215,7 +268,7 @@ def _limit_processes(processes: int) -> None:
     resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
 
 
-def _no_new_privileges() -> None:
+def _drop_capabilities() -> None:
     # Root would keep its capabilities, which Landlock does not bound: they go, and exec can't bring them back.
     for capability in range(_LAST_CAPABILITY + 1):
         _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
@@ -224,5 +277,13 @@ def _no_new_privileges() -> None:
     none = (ctypes.c_uint32 * 6)()
     if _libc.capset(header, none) != 0:
         raise OSError(ctypes.get_errno(), f"capset: {os.strerror(ctypes.get_errno())}")
+
+
+def set_no_new_privileges() -> None:
+    """No exec from here on gains anything.
+
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl(PR_SET_NO_NEW_PRIVS): {os.strerror(ctypes.get_errno())}")

@@ -26,6 +26,7 @@ _IOCTL_DEV = 1 << 15
 _FIRST_ABI = (1 << 13) - 1
 _NET_BIND_AND_CONNECT_TCP = 0b11
 _SCOPE_ABSTRACT_UNIX_AND_SIGNAL = 0b11
+_SCOPE_SIGNAL = 0b10
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 # Device and socket nodes are in no set: a command has no business making them.
 _MAKE_CHAR = 1 << 6
@@ -41,6 +42,9 @@ WRITE = ~(_MAKE_CHAR | _MAKE_SOCK | _MAKE_BLOCK | _IOCTL_DEV)
 
 MINIMUM_ABI = 4
 """The first with rules for TCP."""
+
+SIGNALS_ABI = 6
+"""The first that can keep signals in."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -85,6 +89,16 @@ def create(version: int) -> int:
         attributes += struct.pack("=Q", _SCOPE_ABSTRACT_UNIX_AND_SIGNAL)
     held = ctypes.create_string_buffer(attributes, len(attributes))
     return _call("landlock_create_ruleset", _CREATE_RULESET, held, ctypes.c_size_t(len(attributes)), 0)
+
+
+def create_for_signals() -> int:
+    """A ruleset that only keeps signals in: what enters it can signal what it starts, and nothing else. From ABI 6 on.
+
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
+    held = ctypes.create_string_buffer(struct.pack("=QQQ", 0, 0, _SCOPE_SIGNAL), 24)
+    return _call("landlock_create_ruleset", _CREATE_RULESET, held, ctypes.c_size_t(24), 0)
 
 
 def grant(ruleset: int, version: int, beneath: int, access: int) -> None:

@@ -17,6 +17,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -68,7 +69,7 @@ def _serve(worker: socket.socket, prepared: jail.Prepared) -> NoReturn:
                 _end_orphans(set(runners))
         if not open_for_more or worker.fileno() not in ready:
             continue
-        message, descriptors, _, _ = socket.recv_fds(worker, 16, 2, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors = jail.receive(worker)
         if not message:
             # The worker is gone: its runners see their own sockets close, end their commands and follow.
             poll.unregister(worker)
@@ -85,6 +86,8 @@ def _serve(worker: socket.socket, prepared: jail.Prepared) -> NoReturn:
         poll.register(runners[pid], select.POLLIN)
         for number in descriptors:
             os.close(number)
+    if prepared.etc:
+        shutil.rmtree(prepared.etc, ignore_errors=True)
     os._exit(0)
 
 

@@ -49,7 +49,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Descriptors of any one process."""
     output_bytes: int = 200 * 1024
     """Kept in the reply of each stream, half of its head and half of its tail."""
-    spill_bytes: int = 64 * 1024**2
+    spill_bytes: int = 16 * 1024**2
     """Kept of each stream in a file of the workspace when it does not fit the reply."""
     output_total_bytes: int = 8 * 1024**3
     """Of both streams together, kept or not; more ends the command."""

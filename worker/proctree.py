@@ -101,25 +101,36 @@ def _proportional_bytes(seen: Seen) -> int:
     return seen.resident_bytes
 
 
-def kill_all(root: int) -> list[str]:
-    """End every descendant of a process, which must be a subreaper and the caller; the names of those that lived.
+def stop_and_kill(root: int) -> None:
+    """End every descendant of a process, which must be a subreaper and the caller.
 
     They are stopped before they are killed, pass after pass until none is new: what is stopped can't fork, and still
     counts against the limit of processes, so that a fork bomb runs dry instead of racing the killer.
     """
-    stopped: dict[int, str] = {}
+    stopped: set[int] = set()
     for _ in range(_PASSES_OF_STOPPING):
-        new = [seen for seen in below(root) if seen.pid not in stopped]
+        new = [seen.pid for seen in below(root) if seen.pid not in stopped]
         if not new:
             break
-        for seen in new:
-            stopped[seen.pid] = seen.name
-            _send(seen.pid, signal.SIGSTOP)
+        stopped.update(new)
+        for pid in new:
+            send(pid, signal.SIGSTOP)
     while True:
-        for pid in [seen.pid for seen in below(root)] or list(stopped):
-            _send(pid, signal.SIGKILL)
+        for seen in below(root):
+            send(seen.pid, signal.SIGKILL)
         if reap(block_s=0.05):
-            return list(stopped.values())
+            return
+
+
+def kill_every_signalled() -> None:
+    """End all that this process may signal at all: its descendants, where a wall around signals keeps it to them.
+
+    One call, which no fork slips through: the kernel holds the list of tasks meanwhile.
+    """
+    while True:
+        send(-1, signal.SIGKILL)
+        if reap(block_s=0.05):
+            return
 
 
 def reap(block_s: float = 0.0) -> bool:
@@ -133,7 +144,8 @@ def reap(block_s: float = 0.0) -> bool:
             return False
 
 
-def _send(pid: int, number: signal.Signals) -> None:
+def send(pid: int, number: signal.Signals) -> None:
+    """Signal a process that may be gone."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):

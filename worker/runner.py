@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import select
+import signal
 import socket
 import time
 from typing import Any, NoReturn
@@ -23,6 +24,7 @@ _LOOK_EACH_S = 0.1
 _SETTLE_S = 0.02
 _MAX_MESSAGE = 64 * 1024
 _MAX_NAMES = 20
+_NAMESPACE_ENDS_S = 5.0
 _INIT_OF_WALL = re.compile(rb'"child-pid":\s*(\d+)')
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,6 +37,9 @@ class _Gone(Exception):
 def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) -> NoReturn:
     """One job after the other, until the worker closes the control socket."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _come_first()
+    if prepared.keeps_signals_in:
+        jail.keep_signals_in()
     number = 0
     while True:
         number += 1
@@ -48,26 +53,38 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
             jail.become(jobs, prepared, status_write, block_read)
         for unused in (status_write, block_read):
             os.close(unused)
-        job = Job(control, number, pid, status_read, block_write)
+        job = Job(control, prepared, number, pid, status_read, block_write)
         try:
             job.follow()
         except (_Gone, OSError):
-            proctree.kill_all(os.getpid())
+            job.end_all()
             os._exit(0)
         job.close()
+
+
+def _come_first() -> None:
+    # Whoever watches a fork bomb must not wait its turn among the forks.
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+    except OSError:
+        pass  # an ordinary user: commands have been made nicer instead
 
 
 class Job:
     """One job, from waiting for it to the end of its tree."""
 
-    def __init__(self, control: socket.socket, number: int, pid: int, status: int, block: int) -> None:
+    def __init__(
+        self, control: socket.socket, prepared: jail.Prepared, number: int, pid: int, status: int, block: int
+    ) -> None:
         self.control = control
+        self.prepared = prepared
         self.number = number
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.status = status
         self.block: int | None = block
         self.wall = b""
+        self.init: int | None = None
         self.watch: dict[str, Any] = {}
         self.look_at: float | None = None
         self.kill = False
@@ -81,8 +98,9 @@ class Job:
         """Give the descriptors back."""
         os.close(self.pidfd)
         os.close(self.status)
-        if self.block is not None:
-            os.close(self.block)
+        for descriptor in (self.block, self.init):
+            if descriptor is not None:
+                os.close(descriptor)
 
     def follow(self) -> None:
         """Until nothing of the job is left, and reported.
@@ -93,20 +111,40 @@ class Job:
         self._wait()
         killed: list[str] = []
         if self.exit_code is None:
-            killed = proctree.kill_all(os.getpid())
+            self.end_all()
         elif not self._settled():
             self._drain()
-            killed = proctree.kill_all(os.getpid())
+            killed = self._left()
+            self.end_all()
         self._read_status()
         self._send(
             event="ended",
             exit_code=self.exit_code,
-            killed=_without_wall(killed),
+            killed=killed,
             limit=self.limit,
             cpu_s=self.cpu_s,
             peak_bytes=self.peak_bytes,
             wall=self.wall.decode("utf-8", "replace"),
         )
+
+    def end_all(self) -> None:
+        """Kill all that is left of the tree, and wait until it is gone."""
+        if self.prepared.keeps_signals_in:
+            proctree.kill_every_signalled()
+            return
+        if self.init is not None:
+            # The end of the namespace's init is the end of all in it, at once, however fast they fork.
+            try:
+                signal.pidfd_send_signal(self.init, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            if proctree.reap(block_s=_NAMESPACE_ENDS_S):
+                return
+        proctree.stop_and_kill(os.getpid())
+
+    def _left(self) -> list[str]:
+        names = [seen.name for seen in proctree.below(os.getpid())]
+        return [name for name in names if name != "bwrap"][:_MAX_NAMES]
 
     def _send(self, **report: Any) -> None:
         self.control.send(json.dumps({"job": self.number, **report}).encode())
@@ -159,10 +197,12 @@ class Job:
         except BlockingIOError:
             return True
         self.wall += data
-        if self.block is not None and (found := _INIT_OF_WALL.search(self.wall)):
+        if self.init is None and (found := _INIT_OF_WALL.search(self.wall)):
+            self.init = os.pidfd_open(int(found[1]))
             self._limit_processes(int(found[1]))
-            os.close(self.block)
-            self.block = None
+            if self.block is not None:
+                os.close(self.block)
+                self.block = None
         return bool(data)
 
     def _limit_processes(self, init: int) -> None:
@@ -198,13 +238,8 @@ class Job:
 
     def _drain(self) -> None:
         # Something outlives the shell: it may finish writing, for a short while.
-        left = _without_wall([seen.name for seen in proctree.below(os.getpid())])
-        self._send(event="exited", exit_code=self.exit_code, left=left)
+        self._send(event="exited", exit_code=self.exit_code)
         deadline = time.monotonic() + self.watch["drain_s"]
         while not self.kill and time.monotonic() < deadline and not proctree.reap():
             if select.select([self.control], [], [], 0.01)[0]:
                 self._hear()
-
-
-def _without_wall(names: list[str]) -> list[str]:
-    return [name for name in names if name != "bwrap"][:_MAX_NAMES]
