@@ -25,10 +25,11 @@ apt_install() {
   command -v apt-get >/dev/null || return 1
   say "installing $* with apt-get"
   if [ -z "$apt_updated" ]; then
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update </dev/null >&2 || return 1
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq update </dev/null >/dev/null || return 1
     apt_updated=1
   fi
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" </dev/null >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
+    -o Dpkg::Use-Pty=0 "$@" </dev/null >/dev/null
 }
 
 new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
