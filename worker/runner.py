@@ -91,6 +91,7 @@ class Job:
         self.limit: str | None = None
         self.exit_code: int | None = None
         self.cpu_s = 0.0
+        self.orphans_cpu_s = 0.0
         self.peak_bytes = 0
         os.set_blocking(status, False)
 
@@ -215,11 +216,13 @@ class Job:
             resource.prlimit(init, resource.RLIMIT_NPROC, (wanted, wanted))
 
     def _look(self) -> None:
+        self._collect_orphans()
         used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
-        self.cpu_s = max(self.cpu_s, used.cpu_s)
+        cpu_s = used.cpu_s + self.orphans_cpu_s
+        self.cpu_s = max(self.cpu_s, cpu_s)
         self.peak_bytes = max(self.peak_bytes, used.memory_bytes)
         for limit, amount, allowed in (
-            ("cpu", used.cpu_s, self.watch["cpu_s"]),
+            ("cpu", cpu_s, self.watch["cpu_s"]),
             ("memory", used.memory_bytes, self.watch["memory_bytes"]),
             ("processes", used.tasks, self.watch["processes"]),
         ):
@@ -227,6 +230,15 @@ class Job:
                 self.limit = limit
                 self.kill = True
         self.look_at = time.monotonic() + _LOOK_EACH_S
+
+    def _collect_orphans(self) -> None:
+        # Dead ones that nobody collects count against everybody's processes.
+        while True:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None or found.si_pid == self.pid:
+                return
+            _, _, used = os.wait4(found.si_pid, os.WNOHANG)
+            self.orphans_cpu_s += used.ru_utime + used.ru_stime
 
     def _settled(self) -> bool:
         # The wall's own init ends a moment after the shell.
