@@ -127,11 +127,26 @@ class Fleet:
         wait_until(beats, "a heartbeat", 60)
         return worker
 
-    def run(self, *arguments: str, stdin: bytes = b"", **settings: object) -> subprocess.CompletedProcess[bytes]:
-        """One command of the command line, run to its end."""
-        env = {**self.env, **{f"TOOLREEF_{key.upper()}": str(value) for key, value in settings.items()}}
+    def start_supervisor(self, processes: int) -> Worker:
+        """`worker --processes N`; returns when all of them have sent a heartbeat."""
+        command = [sys.executable, "-m", "worker", "worker", "--processes", str(processes)]
+        supervisor = Worker(command, self.env, self.state / "supervisor.log")
+        self.workers.append(supervisor)
+        wait_until(lambda: len(self.beating()) == processes, "all heartbeats", 60)
+        return supervisor
+
+    def beating(self) -> dict[str, int]:
+        """The process ids of the workers in the heartbeats, by their names."""
+        beats = self.redis.hgetall(keys.workers(self.queue))
+        return {name.decode(): msgspec.json.decode(beat.split(b" ", 1)[1])["pid"] for name, beat in beats.items()}
+
+    def run(
+        self, *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        """One command of the command line, run to its end, with `env` on top of the fleet's environment."""
         command = [sys.executable, "-m", "worker", *arguments]
-        return subprocess.run(command, env=env, input=stdin, capture_output=True, timeout=60, check=False)
+        whole = {**self.env, **(env or {})}
+        return subprocess.run(command, env=whole, input=stdin, capture_output=True, timeout=90, check=False)
 
     def workspace(self, name: str) -> Path:
         """Where a workspace's files are."""

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import json
 import logging
+import os
 from typing import Any
 
 from arq.connections import ArqRedis
@@ -19,7 +20,7 @@ from worker.executor import Parts, execute
 from worker.failures import CallFailed
 from worker.hooks.post_tool_response import PostToolResponse
 from worker.hooks.pre_tool_call import PreToolCall
-from worker.labels import read_path_rules
+from worker.labels import PathRule, read_path_rules
 from worker.metrics import Metrics
 from worker.process import Limits
 from worker.queue import FleetWorker
@@ -65,7 +66,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     parts = Parts(
         tools=TOOLS,
         gate=PreToolCall(POLICIES, settings.policy_timeout_s),
-        classify=PostToolResponse(read_path_rules(settings.levels), Redactor(known_secrets(settings))),
+        classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
         sandbox=sandbox,
@@ -95,6 +96,7 @@ def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[st
     """What stays the same in this worker's heartbeats."""
     return {
         "worker": settings.worker,
+        "pid": os.getpid(),
         "queues": queues,
         "version": version_of_product(),
         "sandbox": sandbox.tier,
@@ -122,6 +124,18 @@ def _as_function(name: str) -> Function:
         raise RuntimeError(f"{name} runs through the executor only")
 
     return func(refuse, name=name)
+
+
+def path_rules(settings: Settings) -> tuple[PathRule, ...]:
+    """The configured path rules.
+
+    Raises:
+        SettingsError: a rule can't be read.
+    """
+    try:
+        return read_path_rules(settings.levels)
+    except ValueError as error:
+        raise SettingsError(f"TOOLREEF_LEVELS: {error}") from None
 
 
 def known_secrets(settings: Settings) -> dict[str, str]:
