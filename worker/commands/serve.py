@@ -53,6 +53,7 @@ def run(options: Namespace) -> int:
 def _serve(settings: Settings, url: str, queues: list[str]) -> int:
     # Imported here: parser, grammar and tools would slow every other command's start.
     from worker.app import run_worker
+    from worker.audit import AuditUnavailable
     from worker.sandbox import SandboxUnavailable
 
     try:
@@ -60,6 +61,9 @@ def _serve(settings: Settings, url: str, queues: list[str]) -> int:
     except SandboxUnavailable as error:
         complain(str(error))
         return SANDBOX_UNAVAILABLE
+    except AuditUnavailable as error:
+        complain(f"{error}; state directory {settings.state}")
+        return FAULT
     except OSError as error:
         complain(f"{error.strerror or error}: {error.filename}" if error.filename else str(error))
         return FAULT
