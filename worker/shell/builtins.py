@@ -169,7 +169,8 @@ def _copy_to(sources: list[str], target: str, state: State) -> None:
 
 
 def _download(call: Call, state: State) -> None:
-    parsed = parse(call.argv[1:], "oOPdHXuAebFTmxKCEryYzw" if call.argv[0].endswith("wget") else "odHXuAebFTmxKCEryYzwP",
+    short = "oOPdHXuAebFTmxKCEryYzw" if call.argv[0].endswith("wget") else "odHXuAebFTmxKCEryYzwP"
+    parsed = parse(call.argv[1:], short,
                    ("output", "output-document", "output-dir", "directory-prefix", "header", "data", "request", "user",
                     "out", "dir"))  # fmt: skip
     paths = [value for value in parsed.values("o", "output", "O", "output-document", "out") if value not in ("", "-")]

@@ -13,11 +13,16 @@ import re
 
 from worker.shell import inner
 from worker.shell.inner import Inner
+from worker.shell.languages import awk, bang_lines, emacs, make, sed, vim
+from worker.shell.literals import STRING, literal
 from worker.shell.marks import DOWNLOAD
 
-_STRING = r"""[rRbBfFuU]{0,2}(?:'''(?:[^\\]|\\.)*?'''|\"\"\"(?:[^\\]|\\.)*?\"\"\"|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`)"""
-_STRINGS = re.compile(_STRING, re.DOTALL)
-_LIST = rf"[\[(]?\s*{_STRING}(?:\s*,\s*\[?\s*{_STRING})*"
+_STRINGS = re.compile(STRING, re.DOTALL)
+
+
+_LIST = rf"[\[(]?\s*{STRING}(?:\s*,\s*\[?\s*{STRING})*"
+
+
 _RUNS = re.compile(
     rf"\b(system|popen[234]?|Popen|exec[lv]?[pe]{{0,2}}|run|call|check_call|check_output|getoutput|getstatusoutput|"
     rf"spawn[lv]?p?e?|posix_spawnp?|spawnSync|execSync|execFile|execFileSync|shell_exec|passthru|proc_open|pcntl_exec|"
@@ -25,100 +30,67 @@ _RUNS = re.compile(
     rf"Open3\.\w+|sh|\$)\s*[( ]?\s*(?:os\.P_\w+\s*,\s*)?({_LIST})",
     re.DOTALL,
 )  # fmt: skip
+
+
 _REMOVES = re.compile(
     rf"\b(rmtree|rm_rf|rm_r|remove_tree|remove_entry_secure|rmSync|rmdirSync|rmdir|removedirs|unlink|unlinkSync|"
-    rf"remove|rm|delete_tree|remove_entry|removeSync|emptyDirSync)\s*[( ]\s*(?:pathlib\.|Path\()?\(?\s*({_STRING})", re.DOTALL,
-)  # fmt: skip
-_PATH_METHOD = re.compile(rf"Path\(\s*({_STRING})\s*\)\.(\w+)\(", re.DOTALL)
+    rf"remove|rm|delete_tree|remove_entry|removeSync|emptyDirSync)\s*[( ]\s*(?:pathlib\.|Path\()?\(?\s*({STRING})",
+    re.DOTALL,
+)
+_PATH_METHOD = re.compile(rf"Path\(\s*({STRING})\s*\)\.(\w+)\(", re.DOTALL)
+
+
 _OPENS = re.compile(
     rf"\b(open|fopen|File\.(?:open|write|read|new)|readFileSync|writeFileSync|appendFileSync|readFile|writeFile|"
-    rf"file_get_contents|file_put_contents|copyfile|copy|slurp)\s*[( ]\s*({_STRING})(?:\s*,\s*(?:mode\s*=\s*)?({_STRING}))?",
+    rf"file_get_contents|file_put_contents|copyfile|copy|slurp)\s*[( ]\s*({STRING})"
+    rf"(?:\s*,\s*(?:mode\s*=\s*)?({STRING}))?",
     re.DOTALL,
-)  # fmt: skip
-_CHMOD = re.compile(rf"\b(?:chmod|chmodSync)\s*\(\s*({_STRING})\s*,\s*(?:0o?)?(\d+)", re.DOTALL)
+)
+
+
+_CHMOD = re.compile(rf"\b(?:chmod|chmodSync)\s*\(\s*({STRING})\s*,\s*(?:0o?)?(\d+)", re.DOTALL)
+
+
 _BACKTICKS = re.compile(r"`([^`]+)`|\b(?:qx|%x)\s*[({\[/|!]([^)}\]/|!]+)|%x[({\[]([^)}\]]+)", re.DOTALL)
+
+
 _CONCAT = re.compile(r"""(["'])((?:(?!\1)[^\\])*)\1\s*[+.]\s*\1((?:(?!\1)[^\\])*)\1""")
+
+
 _DECODE = re.compile(
     r"""(?:base64\.|__import__\([\"']\w+[\"']\)\.)?(?:b64decode|standard_b64decode|decode_base64|base64_decode|Base64\.decode64|atob|unhexlify|"""
     r"""bytes\.fromhex|hex2bin)\s*\(\s*b?(["'])([A-Za-z0-9+/=_-]*)\1\s*\)(?:\.decode\([^)]*\))?"""
 )
-_ASSIGNED = re.compile(rf"(?:^|[;\n{{(,]|\b(?:let|const|var|my|local)\s)\s*[$@]?(\w+)\s*=\s*({_STRING}|\[[^\]]*\])")
+
+
+_ASSIGNED = re.compile(rf"(?:^|[;\n{{(,]|\b(?:let|const|var|my|local)\s)\s*[$@]?(\w+)\s*=\s*({STRING}|\[[^\]]*\])")
+
+
 _EVALUATES = re.compile(
-    rf"\b(exec|eval|compile|instance_eval|assert|loadstring|load|Function)\s*\(?\s*({_STRING})", re.DOTALL
+    rf"\b(exec|eval|compile|instance_eval|assert|loadstring|load|Function)\s*\(?\s*({STRING})", re.DOTALL
 )
+
+
 _FETCHES = re.compile(
     r"urlopen|urlretrieve|requests\.get|httpx\.get|LWP::|Net::HTTP|open-uri|fetch\(|https?\.get\(|file_get_contents\(\s*['\"]https?:"
 )
+
+
 _BOMB = re.compile(
     r"fork\s+while\s+fork|while\s*\(?\s*(?:True|1|true)?\s*\)?\s*[:{]?\s*(?:os\.|posix\.|Process\.)?fork|loop\s*(?:do|\{)\s*(?:Process\.)?fork|while\s*\(?\s*(?:os\.)?fork"
 )
+
+
 _KILLS = re.compile(r"\bkill(?:pg)?\s*[( ]\s*(?:(-1)\s*,|['\"]?(?:SIG)?(?:KILL|TERM|9|15)['\"]?\s*,\s*(-1))")
+
+
 _LOCKED_BACKTICKS = frozenset({"perl", "ruby", "php"})
+
+
 _ANY_HINT = re.compile(
     r"system|open|exec|run|call|check_|output|spawn|sh\b|passthru|rm|remove|unlink|rmdir|fork|kill|chmod|Path|read|write|"
     r"file_|copy|`|qx|%x|eval|compile|load|assert|Function|execute|\$"
 )  # fmt: skip
-
-INTERPRETERS: dict[str, tuple[str, str, str]] = {
-    # name -> language, options that hold code, other options with a value
-    "python": ("python", "c", "mWXQ"),
-    "pypy": ("python", "c", "mWX"),
-    "ipython": ("python", "c", "m"),
-    "perl": ("perl", "eE", "IMmC"),
-    "ruby": ("ruby", "e", "IrCEKTFx"),
-    "node": ("node", "ep", "rC"),
-    "nodejs": ("node", "ep", "rC"),
-    "bun": ("node", "ep", "r"),
-    "deno": ("node", "", ""),
-    "php": ("php", "rBRE", "dczStFf"),
-    "lua": ("lua", "e", "l"),
-    "luajit": ("lua", "e", "lj"),
-    "tclsh": ("tcl", "", ""),
-    "guile": ("guile", "c", "Llsx"),
-    "Rscript": ("r", "e", ""),
-    "julia": ("julia", "eE", "LJCp"),
-    "elixir": ("elixir", "e", "rS"),
-    "groovy": ("groovy", "e", ""),
-    "osascript": ("osascript", "e", "l"),
-    "jshell": ("java", "", ""),
-    "irb": ("ruby", "", "r"),
-    "gjs": ("node", "c", "I"),
-    "awk": ("awk", "e", "vFf"),
-    "gawk": ("awk", "e", "vFf"),
-    "mawk": ("awk", "e", "vFf"),
-    "nawk": ("awk", "e", "vFf"),
-    "sed": ("sed", "ef", "fl"),
-    "gsed": ("sed", "e", "fl"),
-    "ed": ("ed", "", "p"),
-    "ex": ("vim", "c", "sSTtuUwWi"),
-    "vi": ("vim", "c", "sSTtuUwWi"),
-    "vim": ("vim", "c", "sSTtuUwWi"),
-    "nvim": ("vim", "cl", "sSTtuUwWi"),
-    "view": ("vim", "c", "sSTtuUwWi"),
-    "vimdiff": ("vim", "c", "sSTtuUwWi"),
-    "rvim": ("vim", "c", "sSTtuUwWi"),
-    "emacs": ("emacs", "", ""),
-    "gnuplot": ("gnuplot", "e", ""),
-    "octave": ("octave", "", ""),
-    "expect": ("tcl", "c", ""),
-    "bc": ("bc", "", ""),
-    "dc": ("dc", "e", "f"),
-    "sqlite3": ("sqlite", "", ""),
-    "lftp": ("lftp", "ec", "u"),
-    "ftp": ("lftp", "", ""),
-    "jrunscript": ("node", "e", "lf"),
-    "m4": ("m4", "", "DIU"),
-    "scala": ("java", "e", ""),
-}
-LONG_CODE = {"eval": "", "execute": "", "print": "", "expression": "", "cmd": "", "eval-string": "", "source": ""}
-
-
-def literal(token: str) -> str:
-    """The text a string literal stands for."""
-    body = token.lstrip("rRbBfFuU")
-    quote = body[:3] if body[:3] in ("'''", '"""') else body[:1]
-    text = body[len(quote) : -len(quote)]
-    return re.sub(r"\\(.)", lambda m: {"n": "\n", "t": "\t"}.get(m.group(1), m.group(1)), text, flags=re.DOTALL)
 
 
 def inside(language: str, text: str, label: str) -> list[Inner]:
@@ -215,115 +187,6 @@ def _run(call: str, listed: str, label: str) -> list[Inner]:
     return inner.script(strings[0], label)
 
 
-_AWK_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
-_AWK_RUNS = re.compile(
-    r"system\s*\(\s*((?:@\d+@\s*)+)|((?:@\d+@\s*)+)\|&?\s*getline|(?<!\|)\|(?!\|)&?\s*((?:@\d+@\s*)+)"
-)
-_AWK_WRITES = re.compile(r">>?\s*(@\d+@)")
-_AWK_ASSIGNS = re.compile(r"(\w+)\s*=\s*((?:@\d+@\s*)+)")
-
-
-def _awk(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    strings: list[str] = []
-
-    def keep(match: re.Match[str]) -> str:
-        strings.append(literal(match.group()))
-        return f"@{len(strings) - 1}@"
-
-    def joined(marks: str) -> str:
-        return "".join(strings[int(number)] for number in re.findall(r"@(\d+)@", marks) if int(number) < len(strings))
-
-    program = _AWK_STRING.sub(keep, text)
-    for groups in _AWK_RUNS.findall(program):
-        found += inner.script(joined("".join(groups)), label)
-    for target in _AWK_WRITES.findall(program):
-        found += inner.argv(["tee", joined(target)], label, "")
-    for name, value in _AWK_ASSIGNS.findall(program):
-        if re.search(rf"system\s*\([^)]*\b{name}\b|\b{name}\s*\|&?\s*getline|[^|]\|\s*{name}\b", program):
-            found += inner.script(joined(value), label)
-    return found
-
-
-_SED_E = re.compile(
-    r"(?:^|[;\n{])\s*(?:\d+|\$|/(?:[^/\\]|\\.)*/)?(?:,(?:\d+|\$|/(?:[^/\\]|\\.)*/))?\s*!?\s*e(?:[ \t]+([^\n]*)|\s*$|;)"
-)
-_SED_S = re.compile(
-    r"(?:^|[;\n{/0-9$ ])s([^\w\s\\])((?:(?!\1)[^\\]|\\.)*)\1((?:(?!\1)[^\\]|\\.)*)\1([0-9gpiImM]*e[0-9gpiImMe]*)",
-    re.DOTALL,
-)
-_SED_W = re.compile(r"(?:^|[;\n{/0-9$ ])w[ \t]+([^\n;}]+)")
-
-
-def _sed(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    for match in _SED_E.finditer(text):
-        found += inner.script(match.group(1) or "", label)
-    for match in _SED_S.finditer(text):
-        found += inner.script(re.sub(r"\\(.)", r"\1", match.group(3)), label)
-    for match in _SED_W.finditer(text):
-        found += inner.argv(["tee", match.group(1).strip()], label, "")
-    return found
-
-
-def _vim(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    for part in re.split(r"[|\n](?!\|)", text) if "!" not in text else text.split("\n"):
-        shell = re.match(
-            r"\s*:*\s*(?:silent!?\s+|exe\w*\s+['\"])*(?:[\d%.,$]*\s*(?:r|w|read|write)?\s*!|te(?:rminal)?\s+)(.*)",
-            part,
-            re.DOTALL,
-        )
-        if shell:
-            found += inner.script(shell.group(1), label)
-        script = re.match(r"\s*:*\s*(?:py(?:3|thon3?|x)?|lua|perl|ruby)\s+(.*)", part, re.DOTALL)
-        if script:
-            found += inner.code(script.group(1), "python", label)
-        written = re.match(r"\s*:*\s*(?:w|write|sav|saveas)!?\s+([^!>\s]\S*)", part)
-        if written:
-            found += inner.argv(["tee", written.group(1)], label, "")
-    for match in re.finditer(
-        rf"\b(?:system|systemlist|termopen|jobstart|job_start|os\.execute)\s*\(\s*({_STRING})", text
-    ):
-        found += inner.script(literal(match.group(1)), label)
-    return found
-
-
-def _make(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    joined = text.replace("\\\n", " ")
-    recipes = [line.lstrip("\t@-+ ") for line in joined.split("\n") if line.startswith("\t")]
-    recipes += [
-        match.group(1).lstrip("@-+ ") for match in re.finditer(r"^[^\t#=\n]*:[^=\n;]*;(.*)$", joined, re.MULTILINE)
-    ]
-    recipes += [match.group(1) for match in re.finditer(r"\$\(shell\s+((?:[^()]|\([^()]*\))*)\)", joined)]
-    recipes += [match.group(1) for match in re.finditer(r"^[\w.-]+\s*!=\s*(.*)$", joined, re.MULTILINE)]
-    for recipe in recipes[:512]:
-        found += inner.script(recipe.replace("$$", "\0").replace("$(", "${").replace("\0", "$"), label)
-    return found
-
-
-def _emacs(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    for match in re.finditer(
-        r'\(\s*(?:shell-command(?:-to-string)?|call-process-shell-command|async-shell-command|compile|term|ansi-term)\s+"((?:[^"\\]|\\.)*)"',
-        text,
-    ):
-        found += inner.script(literal('"' + match.group(1) + '"'), label)
-    for match in re.finditer(r'\(\s*(?:delete-directory|delete-file)\s+"((?:[^"\\]|\\.)*)"', text):
-        found += inner.argv(["rm", "-rf", match.group(1)], label)
-    return found
-
-
-def _bang_lines(text: str, label: str) -> list[Inner]:
-    found: list[Inner] = []
-    for match in re.finditer(r"(?:^|[\n;])\s*(?:!|\.shell\s|\.system\s|shell\s|sh\s)\s*([^\n]*)", text):
-        found += inner.script(match.group(1).strip().strip("'\""), label)
-    for match in re.finditer(rf"\b(?:system|exec|esyscmd|syscmd|unix)\s*\(?\s*({_STRING}|`[^']*')", text):
-        found += inner.script(literal(match.group(1)), label)
-    return found
-
-
 def _tcl(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
     for match in re.finditer(r"(?:^|[;\n\[{])\s*(?:exec|spawn|system)\s+([^;\n\]}]+)", text):
@@ -332,17 +195,17 @@ def _tcl(text: str, label: str) -> list[Inner]:
 
 
 _LANGUAGES = {
-    "awk": _awk,
-    "sed": _sed,
-    "vim": _vim,
-    "ed": _bang_lines,
-    "make": _make,
-    "emacs": _emacs,
-    "gnuplot": _bang_lines,
-    "bc": _bang_lines,
-    "dc": _bang_lines,
-    "sqlite": _bang_lines,
-    "lftp": _bang_lines,
-    "m4": _bang_lines,
+    "awk": awk,
+    "sed": sed,
+    "vim": vim,
+    "ed": bang_lines,
+    "make": make,
+    "emacs": emacs,
+    "gnuplot": bang_lines,
+    "bc": bang_lines,
+    "dc": bang_lines,
+    "sqlite": bang_lines,
+    "lftp": bang_lines,
+    "m4": bang_lines,
     "tcl": _tcl,
 }

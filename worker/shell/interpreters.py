@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from worker.shell import inner
-from worker.shell.code import INTERPRETERS, LONG_CODE
 from worker.shell.inner import Inner
+from worker.shell.language_table import INTERPRETERS, LONG_CODE
 from worker.shell.options import parse
 from worker.shell.state import Call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from worker.shell import inner, launchers, shells
+from worker.shell import git, inner, launchers, shells
 from worker.shell.inner import Inner
 from worker.shell.launchers import Launcher, option_runs
 from worker.shell.state import Call
@@ -31,7 +31,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "tar": launchers.tar,
     "gtar": launchers.tar,
     "bsdtar": launchers.tar,
-    "git": launchers.git,
+    "git": git.git,
     "man": launchers.man,
     "rsync": launchers.rsync,
     "zip": launchers.zip_,
@@ -63,7 +63,7 @@ LAUNCHERS: dict[str, Launcher] = {
     "split": _split,
     "sort": option_runs("sort --compress-program", "", ("compress-program",), values="kotSTj",
                         others=("key", "output", "field-separator", "buffer-size", "temporary-directory", "parallel")),
-    "hyperfine": cast(Launcher, shells.each("wmMrpScLPDinu", ("warmup", "runs", "prepare", "cleanup", "setup", "shell"))),
+    "hyperfine": cast(Launcher, shells.each("wmMrpScLPDinu", ("warmup", "runs", "prepare", "setup", "shell"))),
     "watchexec": cast(Launcher, shells.joined("ewifsdW", ("exts", "watch", "ignore", "filter"))),
     "nodemon": option_runs("nodemon --exec", "x", ("exec",)),
     "concurrently": cast(Launcher, shells.each("nckp", ("names",))),

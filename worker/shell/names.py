@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from worker.shell.code import INTERPRETERS
+from worker.shell.language_table import INTERPRETERS
 from worker.shell.launch_table import LAUNCHERS
 from worker.shell.shells import SHELLS
-from worker.shell.wrappers import ROWS, SPECIAL
+from worker.shell.wrapper_table import ROWS
+from worker.shell.wrappers import SPECIAL
 
 DANGEROUS = frozenset(
     [

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from worker.shell import code, interpreters, marks, shells
 from worker.shell.builtins import EFFECTS, LINK
 from worker.shell.inner import Inner
+from worker.shell.language_table import INTERPRETERS
 from worker.shell.launch_table import LAUNCHERS
 from worker.shell.limits import MAX_DEPTH, Meter, TooComplex
 from worker.shell.marks import DECODED, DOWNLOAD, FOREIGN, LISTED, SELF, UNKNOWN, UNSET
@@ -209,7 +210,7 @@ class Runner:
         program = shebang.group(1) if shebang and language == "sh" else ""
         row = interpreters.interpreter(program)
         if row is not None:
-            language = code.INTERPRETERS[row][0]
+            language = INTERPRETERS[row][0]
         if language != "sh":
             return self._code(content, language)
         outside, self.state.params = self.state.params, params

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable
 from typing import Any
 
-from worker.shell import expand, marks
-from worker.shell.limits import MAX_ALTERNATIVES, MAX_DEPTH, TooComplex
+from worker.shell import expand
+from worker.shell.commands import Commands, command_name
+from worker.shell.limits import MAX_DEPTH, TooComplex
 from worker.shell.marks import UNKNOWN
-from worker.shell.names import DANGEROUS
-from worker.shell.nodes import Assignment, Body, Compound, Function, Item, Pipeline, Redirect, Simple, Token
-from worker.shell.paths import join
+from worker.shell.nodes import Body, Compound, Function, Item, Pipeline, Simple, Token
 from worker.shell.reader import Reader
-from worker.shell.run import Runner
 from worker.shell.state import Call, State
 
 _ENDLESS = frozenset({":", "true", "/bin/true"})
@@ -22,14 +18,13 @@ _PAUSES = frozenset({"sleep", "wait", "read", "break", "exit", "return", "inotif
 _MAX_LOOP_VALUES = 12
 
 
-class Walker(Runner):
+class Walker(Commands):
     """One walk over one command line. `calls` and `findings` are what came of it, `doubt` whether it read well."""
 
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self.loops = 0
         self.starts: set[int] = set()
-        self.outer: frozenset[str] = frozenset()
         self.processes = itertools.count(63, -1)
         self.uncalled: dict[str, tuple[Function, State]] = {}
 
@@ -79,7 +74,7 @@ class Walker(Runner):
             raise TooComplex("it nests too deep")
         try:
             if isinstance(node, Simple):
-                return self._simple(node, stdin)
+                return self.simple(node, stdin)
             if isinstance(node, Pipeline):
                 return self._pipeline(node, stdin)
             if isinstance(node, Compound):
@@ -111,134 +106,13 @@ class Walker(Runner):
             self.forking -= 1
         return output or ""
 
-    def _simple(self, node: Simple, stdin: str | None) -> str:
-        state = self.state
-        if not state.variables:
-            return self._once(node, stdin)
-        varied, choice = state.varied, state.choice
-        state.varied, state.choice = set(), dict(choice)
-        try:
-            outputs = [self._once(node, stdin)]
-            names = [name for name in state.varied if name not in self.outer and name not in choice]
-            if names:
-                ranges = [range(len(state.variables[name])) for name in names if name in state.variables]
-                combinations: Iterable[tuple[int, ...]] = itertools.islice(itertools.product(*ranges), 1, None)
-                if math.prod(len(numbers) for numbers in ranges) > MAX_ALTERNATIVES:
-                    combinations = self._sampled(ranges)
-                state.conditional += 1
-                for combination in list(combinations):
-                    state.choice = {**choice, **dict(zip(names, combination, strict=False))}
-                    outputs.append(self._once(node, stdin))
-                state.conditional -= 1
-            varied |= state.varied - set(names)
-            return "".join(outputs)
-        finally:
-            state.varied, state.choice = varied, choice
-
-    def _sampled(self, ranges: list[range]) -> Iterable[tuple[int, ...]]:
-        """Each value of each variable once; too little where something dangerous hangs on how they come together."""
-        if self.calls and self.calls[-1].argv and _name(self.calls[-1]) in DANGEROUS:
-            raise TooComplex("its variables may have too many values together")
-        for position, numbers in enumerate(ranges):
-            for number in itertools.islice(numbers, 1, MAX_ALTERNATIVES):
-                yield tuple(number if at == position else 0 for at in range(len(ranges)))
-
-    def _once(self, node: Simple, stdin: str | None) -> str:
-        argv: list[str] = []
-        for word in node.words:
-            if isinstance(word, str):
-                argv.append(word)
-            else:
-                argv += expand.fields(self, word)
-        redirects, stdin = self._redirects(node.redirects, stdin)
-        values: dict[str, str] = {}
-        if node.assignments:
-            values = self._assign(node.assignments, bool(argv))
-        if argv:
-            call = Call(tuple(argv), self.state.cwd, self.trail, redirects, stdin, values, self.forking > 0)
-            output = self.run(call)
-        else:
-            output = ""
-            if redirects:
-                self.calls.append(Call((), self.state.cwd, self.trail, redirects, stdin, values))
-        return self._written(redirects, output) if redirects else output
-
-    def _assign(self, assignments: list[Assignment], only_for_command: bool) -> dict[str, str]:
-        state = self.state
-        values: dict[str, str] = {}
-        for node in assignments:
-            if node.array is not None:
-                self._assign_array(node)
-                continue
-            value = expand.text(self, node.value)
-            self.meter.read(4 * len(value))
-            name = node.name
-            if node.subscript is not None:
-                name = f"{name}[{self.text_of(node.subscript).strip()}]"
-            if node.append:
-                before = state.value(name)
-                if isinstance(before, tuple):
-                    state.assign(name, (*before, value))
-                    continue
-                value = (before or "") + value
-            values[name] = value
-            if not only_for_command or name == "IFS":
-                state.assign(name, value)
-            elif name not in state.variables:
-                state.variables[name] = (value,)
-        return values
-
-    def _assign_array(self, node: Assignment) -> None:
-        items: list[str] = []
-        for word in node.array or []:
-            for item in expand.fields(self, word):
-                items.append(item)
-                plain = marks.literal_globs(item)
-                if plain.startswith("[") and "]=" in plain:
-                    key, _, value = plain[1:].partition("]=")
-                    self.state.assign(f"{node.name}[{key}]", value)
-                    items[-1] = value
-        before = self.state.value(node.name) if node.append else ()
-        older = before if isinstance(before, tuple) else (before,) if before else ()
-        self.state.assign(node.name, (*older, *items))
-
-    def _redirects(self, nodes: list[Redirect], stdin: str | None) -> tuple[tuple[tuple[str, str], ...], str | None]:
-        found: list[tuple[str, str]] = []
-        for node in nodes:
-            target = expand.text(self, node.target)
-            if node.op in ("<<", "<<-"):
-                stdin = target
-            elif node.op == "<<<":
-                stdin = target + "\n"
-            elif node.op in ("<", "<>"):
-                path = join(self.state.cwd, target)
-                found.append((node.op, target))
-                if node.fd in ("", "0"):
-                    stdin = self.state.files.get(path or "") if path != "/dev/null" else ""
-            elif not (node.op in (">&", "<&") and target.rstrip("-").isdigit()):
-                found.append((node.op if node.fd in ("", "1") else "2" + node.op, target))
-        return tuple(found), stdin
-
-    def _written(self, redirects: tuple[tuple[str, str], ...], output: str) -> str:
-        for op, target in redirects:
-            if op in (">", ">>", ">|", "&>", "&>>", ">&"):
-                self.write_file(target, output, append=">>" in op)
-                output = ""
-        return output
-
-    def write_file(self, target: str, content: str, *, append: bool = False) -> None:
-        """Remembers what a file holds from here on."""
-        path = join(self.state.cwd, target)
-        if path is not None and not path.startswith("/dev/"):
-            self.state.files[path] = (self.state.files.get(path, "") if append else "") + content
-
     def _redirected(self, node: Compound, stdin: str | None) -> str:
         if not node.redirects:
             return self._compound(node, stdin)
-        redirects, stdin = self._redirects(node.redirects, stdin)
+        redirects, stdin = self.redirected(node.redirects, stdin)
         if any(op not in ("<", "<>") for op, _ in redirects):
             self.calls.append(Call((), self.state.cwd, self.trail, redirects))
-        return self._written(redirects, self._compound(node, stdin))
+        return self.written(redirects, self._compound(node, stdin))
 
     def _compound(self, node: Compound, stdin: str | None) -> str:
         kind = node.kind
@@ -297,7 +171,7 @@ class Walker(Runner):
         self.loops -= 1
         if self._endless(node):
             mine = self.calls[first:]
-            if any(call.background for call in mine) and not any(_name(call) in _PAUSES for call in mine):
+            if any(call.background for call in mine) and not any(command_name(call) in _PAUSES for call in mine):
                 self.find("fork_bomb", "an endless loop that starts processes in the background")
         return "".join(outputs)
 
@@ -316,14 +190,6 @@ class Walker(Runner):
                 return words[0] == "false"
             return words[0] in _ENDLESS or (words[0] in ("[", "test") and len(words) <= 3)
         return isinstance(condition, Compound) and condition.kind == "arith" and node.kind == "while"
-
-    def text_of(self, tokens: list[Token]) -> str:
-        return expand.text(self, tokens)
-
-    def prompt_expanded(self, text: str) -> str:
-        self.meter.read(len(text))
-        reader = Reader(text, self.meter, self.depth)
-        return expand.text(self, reader.double_quoted())
 
     def substituted(self, body: Body) -> str:
         outer, self.outer = self.outer, self._varying()
@@ -359,10 +225,6 @@ class Walker(Runner):
         finally:
             del self.calling[function.name]
             self.state.params = params
-
-
-def _name(call: Call) -> str:
-    return call.argv[0].rpartition("/")[2] if call.argv else ""
 
 
 def walk(text: str, *, cwd: str, home: str) -> Walker:

@@ -4,161 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import NamedTuple
 
 from worker.shell import inner, marks
 from worker.shell.inner import Inner
 from worker.shell.marks import UNKNOWN
 from worker.shell.options import parse
 from worker.shell.state import Call
-
-
-class Row(NamedTuple):
-    """Options that take a value, operands before the command, options that mean that nothing is run."""
-
-    short: str = ""
-    long: tuple[str, ...] = ()
-    skip: int = 0
-    none: tuple[str, ...] = ()
-    scripts: tuple[str, ...] = ()
-    subcommand: str = ""
-
-
-_NO = ("help", "version")
-
-ROWS: dict[str, Row] = {
-    "timeout": Row("ks", ("kill-after", "signal"), 1),
-    "nice": Row("n", ("adjustment",)),
-    "ionice": Row("cnpPu", ("class", "classdata", "pid", "pgid", "uid"), 0, ("p", "pid")),
-    "nohup": Row(),
-    "setsid": Row(),
-    "stdbuf": Row("ioe", ("input", "output", "error")),
-    "time": Row("fo", ("format", "output")),
-    "gtime": Row("fo", ("format", "output")),
-    "command": Row("", (), 0, ("v", "V")),
-    "builtin": Row(),
-    "exec": Row("a"),
-    "coproc": Row(),
-    "chronic": Row(),
-    "unbuffer": Row(),
-    "unshare": Row("RSGwl", ("root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation", "setgroups")),
-    "chroot": Row("", ("userspec", "groups"), 1),
-    "nsenter": Row("tSGW", ("target", "setuid", "setgid", "wdns")),
-    "strace": Row("abeEIoOpPsSuUX", ("trace", "output", "attach", "user", "env", "string-limit"), 0, ()),
-    "ltrace": Row("aAeFlnopsuxwDX", ("output", "library", "config")),
-    "taskset": Row("", (), 1, ("p", "pid")),
-    "chrt": Row("TPDp", ("sched-runtime", "sched-period", "sched-deadline", "pid"), 1, ("p", "pid")),
-    "uclampset": Row("mMp", (), 0, ("p",)),
-    "choom": Row("np", ("adjust", "pid"), 0, ("p", "pid")),
-    "setarch": Row("", (), 0),
-    "linux32": Row(),
-    "linux64": Row(),
-    "i386": Row(),
-    "x86_64": Row(),
-    "setpriv": Row(
-        "",
-        (
-            "ruid", "euid", "rgid", "egid", "reuid", "regid", "groups", "inh-caps", "ambient-caps", "bounding-set",
-            "securebits", "pdeathsig", "selinux-label", "apparmor-profile", "ptracer", "landlock-access",
-            "landlock-rule", "seccomp-filter",
-        ),
-    ),
-    "prlimit": Row("p", ("pid",), 0, ("p", "pid")),
-    "faketime": Row("fm", (), 1),
-    "proot": Row("rbmqwvk0kp", ("rootfs", "bind", "mount", "qemu", "pwd", "cwd", "kernel-release")),
-    "firejail": Row(),
-    "bwrap": Row(),
-    "fakeroot": Row("lsib", ("lib", "faked", "save-file", "load-file", "unknown-is-real")),
-    "fakechroot": Row("", ()),
-    "eatmydata": Row(),
-    "cpulimit": Row("lpe", ("limit", "pid", "exe"), 0, ("p", "pid")),
-    "trickle": Row("duwtln"),
-    "torsocks": Row("uaP"),
-    "torify": Row(),
-    "proxychains": Row("f"),
-    "proxychains4": Row("f"),
-    "catchsegv": Row(),
-    "valgrind": Row(),
-    "rlwrap": Row("abcCDefgHilmMNnoOpPqrsStvwz"),
-    "xvfb-run": Row("enfpsw", ("server-num", "auth-file", "server-args", "error-file", "wait", "xauth-protocol")),
-    "dbus-run-session": Row("", ("config-file", "dbus-daemon")),
-    "dbus-launch": Row("", ("autolaunch",)),
-    "numactl": Row("imNCpPlsHw", ("interleave", "membind", "cpunodebind", "physcpubind", "preferred")),
-    "cgexec": Row("g"),
-    "tini": Row("pe"),
-    "dumb-init": Row("r", ("rewrite",)),
-    "catatonit": Row(),
-    "ssh-agent": Row("aEtP"),
-    "ccache": Row(),
-    "distcc": Row(),
-    "sccache": Row(),
-    "runcon": Row("tulrc", ("type", "user", "level", "role"), 0),
-    "aa-exec": Row("pn", ("profile", "namespace")),
-    "systemd-inhibit": Row("", ("what", "who", "why", "mode")),
-    "systemd-run": Row(
-        "pEutuGHMSdr", ("unit", "property", "description", "slice", "uid", "gid", "nice", "working-directory", "setenv",
-                        "on-calendar", "on-active", "timer-property", "machine", "host"),
-    ),
-    "systemd-cat": Row("tpP", ("identifier", "priority", "stderr-priority")),
-    "systemd-nspawn": Row("DMxupLEb", ("directory", "image", "machine", "user", "setenv", "bind")),
-    "caffeinate": Row("tw"),
-    "time-limit": Row("", (), 1),
-    "poetry": Row(subcommand="run"),
-    "pipenv": Row(subcommand="run"),
-    "pdm": Row(subcommand="run"),
-    "rye": Row(subcommand="run"),
-    "hatch": Row(subcommand="run"),
-    "uv": Row("p", ("python", "with", "project", "directory", "extra", "group"), subcommand="run"),
-    "bundle": Row(subcommand="exec"),
-    "conda": Row("np", ("name", "prefix", "cwd"), subcommand="run"),
-    "mamba": Row("np", ("name", "prefix", "cwd"), subcommand="run"),
-    "micromamba": Row("np", ("name", "prefix"), subcommand="run"),
-    "mise": Row("C", ("cd",), subcommand="exec"),
-    "direnv": Row("", (), 1, subcommand="exec"),
-    "opam": Row(subcommand="exec"),
-    "rbenv": Row(subcommand="exec"),
-    "pyenv": Row(subcommand="exec"),
-    "nodenv": Row(subcommand="exec"),
-    "aws-vault": Row("", (), 1, subcommand="exec"),
-    "doppler": Row("", ("command",), 0, scripts=("command",), subcommand="run"),
-    "perf": Row("egopFcCtuMrIDG", ("event", "output", "pid"), subcommand="record"),
-    "gdb": Row(),
-    "lldb": Row(),
-    "toybox": Row(),
-    "busybox": Row(),
-    "setuidgid": Row("", (), 1),
-    "envdir": Row("", (), 1),
-    "envuidgid": Row("", (), 1),
-    "softlimit": Row("amdsflopcrt"),
-    "chpst": Row("uUbedmonlLP"),
-    "multitime": Row("nIiors", ()),
-    "entr": Row(),
-    "noglob": Row(),
-    "nocorrect": Row(),
-    "start-stop-daemon": Row(
-        "xapnuctsRdrgkNPI",
-        ("exec", "startas", "pidfile", "name", "user", "chuid", "signal", "retry", "chdir", "chroot"),
-    ),
-    "daemonize": Row("acelopuE"),
-    "ts": Row("", (), 99),
-    "ld.so": Row("", ("library-path", "preload", "audit", "argv0", "inhibit-rpath")),
-    "qemu-x86_64": Row("LEs"),
-    "qemu-x86_64-static": Row("LEs"),
-    "vglrun": Row("d"),
-    "optirun": Row("b"),
-    "primusrun": Row(),
-    "gamemoderun": Row(),
-    "npx": Row("pc", ("package", "call"), 0, scripts=("c", "call")),
-    "bunx": Row(),
-    "rtx": Row(subcommand="exec"),
-    "asdf": Row(subcommand="exec"),
-    "memusage": Row("dnpuT"),
-    "sem": Row("jP", ("id", "jobs", "fg")),
-    "with-contenv": Row(),
-}  # fmt: skip
+from worker.shell.wrapper_table import HELP_OPTIONS, ROWS
 
 _LOADER = re.compile(r"ld-linux[\w.-]*\.so[.\d]*|ld-musl[\w.-]*|ld\.so")
+
+
 _PLACE = re.compile(r"\{[./#%0-9]*\}")
+
+
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -176,8 +35,8 @@ def unwrapped(name: str, call: Call) -> list[Inner] | None:
             return []
         arguments = tuple(head[1:])
         name = f"{name} {head[0]}"
-    parsed = parse(arguments, row.short, row.long, _NO, permute=False)
-    if parsed.has(*row.none, *_NO):
+    parsed = parse(arguments, row.short, row.long, HELP_OPTIONS, permute=False)
+    if parsed.has(*row.none, *HELP_OPTIONS):
         return []
     found: list[Inner] = []
     for text in parsed.values(*row.scripts) if row.scripts else []:
@@ -216,7 +75,8 @@ def _split(text: str) -> list[str]:
 def _xargs(call: Call) -> list[Inner]:
     parsed = parse(
         call.argv[1:], "adEILnPsS",
-        ("arg-file", "delimiter", "eof", "replace", "max-lines", "max-args", "max-procs", "max-chars", "process-slot-var"),
+        ("arg-file", "delimiter", "eof", "replace", "max-lines", "max-args", "max-procs", "max-chars",
+         "process-slot-var"),
         ("null", "no-run-if-empty", "verbose", "interactive", "open-tty", "exit", "show-limits"), permute=False,
     )  # fmt: skip
     command = parsed.operands or ["echo"]
@@ -351,7 +211,8 @@ def _start_stop(call: Call) -> list[Inner]:
 def _bwrap(call: Call) -> list[Inner]:
     counts = {"--bind": 2, "--ro-bind": 2, "--dev-bind": 2, "--bind-try": 2, "--ro-bind-try": 2, "--symlink": 2,
               "--setenv": 2, "--file": 2, "--chmod": 2, "--bind-data": 2, "--ro-bind-data": 2, "--dev-bind-try": 2,
-              "--bind-fd": 2, "--ro-bind-fd": 2, "--unshare-cgroup": 0, "--unshare-user-try": 0, "--unshare-all": 0, "--die-with-parent": 0, "--new-session": 0,
+              "--bind-fd": 2, "--ro-bind-fd": 2, "--unshare-cgroup": 0, "--unshare-user-try": 0,
+              "--unshare-all": 0, "--die-with-parent": 0, "--new-session": 0,
               "--clearenv": 0, "--share-net": 0, "--unshare-net": 0, "--unshare-pid": 0, "--unshare-user": 0,
               "--unshare-ipc": 0, "--unshare-uts": 0, "--disable-userns": 0, "--as-pid-1": 0, "--": 0}  # fmt: skip
     arguments, at = call.argv[1:], 0

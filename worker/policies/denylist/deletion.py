@@ -68,7 +68,7 @@ def _find(call: Call, place: Place) -> Match | None:
         path = place.resolve(call.cwd, root)
         kept = place.is_protected(path) if path is not None else None
         kept = kept or (place.destroyed(call.cwd, root, recursive=True) if path is not None else None)
-        if path is None or kept is None or path == "/tmp":
+        if path is None or kept is None or path == "/tmp":  # noqa: S108
             continue
         if not narrow or ("workspace itself" not in kept and path != place.home and not path.startswith("/var/")):
             return Match("deletion", f"it would delete {'files all over' if narrow else 'all that is in'} {kept}")
@@ -143,8 +143,10 @@ def _replace(name: str, call: Call, place: Place) -> Match | None:
     return None
 
 
-_WRITE_TREES = ("/bin/", "/sbin/", "/lib/", "/lib64/", "/boot/", "/etc/", "/usr/bin/", "/usr/sbin/", "/usr/lib/", "/sys/",
-                "/proc/sys/", "/usr/lib64/", "/usr/libexec/", "/root/.ssh", "/var/spool/cron/", "/usr/share/polkit")  # fmt: skip
+_WRITE_TREES = (
+    "/bin/", "/sbin/", "/lib/", "/lib64/", "/boot/", "/etc/", "/usr/bin/", "/usr/sbin/", "/usr/lib/", "/sys/",
+    "/proc/sys/", "/usr/lib64/", "/usr/libexec/", "/root/.ssh", "/var/spool/cron/", "/usr/share/polkit",
+)  # fmt: skip
 
 
 def _system_file(path: str) -> str | None:

@@ -27,11 +27,11 @@ SYSTEM_DIRECTORIES = frozenset(SYSTEM_TREES) | frozenset(
         "/run",
         "/mnt",
         "/media",
-        "/tmp",
+        "/tmp",  # noqa: S108
         "/var/lib",
         "/var/log",
         "/var/cache",
-        "/var/tmp",
+        "/var/tmp",  # noqa: S108
         "/var/spool",
         "/var/www",
         "/var/run",
@@ -52,9 +52,14 @@ SYSTEM_DIRECTORIES = frozenset(SYSTEM_TREES) | frozenset(
     ]
 )
 """These themselves, or all that is in them, may not be destroyed."""
-_FREE = ("/dev/shm", "/dev/null", "/dev/fd", "/dev/mqueue", "/proc/self/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr",
-         "/dev/tty", "/dev/pts", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/var/lib/dpkg/lock")  # fmt: skip
-_ALL = re.compile(f"[.]?(?:{STAR}|\\.{STAR}|{ANY}{STAR}|\\.{BRACKET}[!^]\\.\\]{STAR}|{LISTED}|{UNKNOWN}|{UNSET}|\\.{{1,2}}{STAR}|{BRACKET}[!^]\\.\\]{STAR})+")  # fmt: skip
+_FREE = (
+    "/dev/shm", "/dev/null", "/dev/fd", "/dev/mqueue", "/proc/self/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr",  # noqa: S108
+    "/dev/tty", "/dev/pts", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/var/lib/dpkg/lock",
+)  # fmt: skip
+_ALL = re.compile(
+    f"[.]?(?:{STAR}|\\.{STAR}|{ANY}{STAR}|\\.{BRACKET}[!^]\\.\\]{STAR}|{LISTED}|{UNKNOWN}|{UNSET}|"
+    f"\\.{{1,2}}{STAR}|{BRACKET}[!^]\\.\\]{STAR})+"
+)
 _EVERY_GLOB = re.compile(f"\\.?[{STAR}{ANY}]*{STAR}[{STAR}{ANY}]*|\\.{BRACKET}[^]]*\\][{STAR}{ANY}]*|\\.\\.?{STAR}")
 
 
@@ -115,16 +120,15 @@ class Place(NamedTuple):
         if protected:
             return protected
         parts = components(path)
-        for end, part in enumerate(parts):
-            if marks.has_glob(part) or marks.has_value_mark(part):
-                break
-        else:
+        end = next((at for at, part in enumerate(parts) if not marks.is_known(part)), len(parts))
+        if end == len(parts):
             return None
+        part = parts[end]
         parent = "/" + "/".join(parts[:end])
         if _EVERY_GLOB.fullmatch(part) or (_ALL.fullmatch(part) and (parent == "/" or LISTED in part)):
             if all(_EVERY_GLOB.fullmatch(rest) or LISTED in rest for rest in parts[end:]):
                 kept = self.is_protected(parent)
-                return f"all that is in {kept}" if kept and parent != "/tmp" else None
+                return f"all that is in {kept}" if kept and parent != "/tmp" else None  # noqa: S108
             return None
         if marks.has_glob(part):
             return self._matched(parent, parts, end)

@@ -95,6 +95,7 @@ _FIREWALL = frozenset(
         "shorewall",
     }
 )
+_SYSCTL_WRITES = frozenset({"-w", "--write", "-p", "--load", "--system", "-f"})
 _HELP = frozenset({"--help", "-h", "--version", "-V", "help"})
 
 
@@ -129,9 +130,8 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         )
     ):
         return Match("kernel", f"{name} changes the kernel")
-    if name == "sysctl":
-        if any(word in ("-w", "--write", "-p", "--load", "--system", "-f") or "=" in word for word in arguments):
-            return Match("kernel", "sysctl changes kernel settings")
+    if name == "sysctl" and any(word in _SYSCTL_WRITES or "=" in word for word in arguments):
+        return Match("kernel", "sysctl changes kernel settings")
     if (
         name in _FIREWALL
         and arguments
@@ -215,7 +215,7 @@ def _kill(name: str, arguments: tuple[str, ...]) -> Match | None:
     if (
         name == "fuser"
         and any(word.startswith("-") and "k" in word and not word.startswith("--") for word in arguments)
-        and {"/", "/home", "/usr", "/tmp", "/dev"} & set(arguments)
+        and {"/", "/home", "/usr", "/tmp", "/dev"} & set(arguments)  # noqa: S108
     ):
         return Match("every_process", "fuser -k ends every process that uses the file system")
     return None

@@ -1,0 +1,58 @@
+"""Interpreters and editors: their language, the options that hold code, the other options that take a value."""
+
+from __future__ import annotations
+
+INTERPRETERS: dict[str, tuple[str, str, str]] = {
+    # name -> language, options that hold code, other options with a value
+    "python": ("python", "c", "mWXQ"),
+    "pypy": ("python", "c", "mWX"),
+    "ipython": ("python", "c", "m"),
+    "perl": ("perl", "eE", "IMmC"),
+    "ruby": ("ruby", "e", "IrCEKTFx"),
+    "node": ("node", "ep", "rC"),
+    "nodejs": ("node", "ep", "rC"),
+    "bun": ("node", "ep", "r"),
+    "deno": ("node", "", ""),
+    "php": ("php", "rBRE", "dczStFf"),
+    "lua": ("lua", "e", "l"),
+    "luajit": ("lua", "e", "lj"),
+    "tclsh": ("tcl", "", ""),
+    "guile": ("guile", "c", "Llsx"),
+    "Rscript": ("r", "e", ""),
+    "julia": ("julia", "eE", "LJCp"),
+    "elixir": ("elixir", "e", "rS"),
+    "groovy": ("groovy", "e", ""),
+    "osascript": ("osascript", "e", "l"),
+    "jshell": ("java", "", ""),
+    "irb": ("ruby", "", "r"),
+    "gjs": ("node", "c", "I"),
+    "awk": ("awk", "e", "vFf"),
+    "gawk": ("awk", "e", "vFf"),
+    "mawk": ("awk", "e", "vFf"),
+    "nawk": ("awk", "e", "vFf"),
+    "sed": ("sed", "ef", "fl"),
+    "gsed": ("sed", "e", "fl"),
+    "ed": ("ed", "", "p"),
+    "ex": ("vim", "c", "sSTtuUwWi"),
+    "vi": ("vim", "c", "sSTtuUwWi"),
+    "vim": ("vim", "c", "sSTtuUwWi"),
+    "nvim": ("vim", "cl", "sSTtuUwWi"),
+    "view": ("vim", "c", "sSTtuUwWi"),
+    "vimdiff": ("vim", "c", "sSTtuUwWi"),
+    "rvim": ("vim", "c", "sSTtuUwWi"),
+    "emacs": ("emacs", "", ""),
+    "gnuplot": ("gnuplot", "e", ""),
+    "octave": ("octave", "", ""),
+    "expect": ("tcl", "c", ""),
+    "bc": ("bc", "", ""),
+    "dc": ("dc", "e", "f"),
+    "sqlite3": ("sqlite", "", ""),
+    "lftp": ("lftp", "ec", "u"),
+    "ftp": ("lftp", "", ""),
+    "jrunscript": ("node", "e", "lf"),
+    "m4": ("m4", "", "DIU"),
+    "scala": ("java", "e", ""),
+}
+
+
+LONG_CODE = {"eval": "", "execute": "", "print": "", "expression": "", "cmd": "", "eval-string": "", "source": ""}
