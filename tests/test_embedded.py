@@ -21,11 +21,11 @@ from worker.filelocks import exclusive
 from worker.redis_probe import ask
 
 OWNER = """
-import sys, signal
+import os, sys, signal
 from pathlib import Path
 from worker.embedded import EmbeddedRedis
 if "deaf" in sys.argv:
-    signal.signal(signal.SIGINT, lambda *_: print("interrupted", flush=True))
+    signal.signal(signal.SIGINT, lambda *_: os.write(1, b"interrupted\\n"))
 with EmbeddedRedis.start(Path(sys.argv[1])) as server:
     print(server.pid, server.url, flush=True)
     sys.stdin.read()

@@ -162,8 +162,9 @@ class EmbeddedRedis:
         while not self._launch_if_none_runs(deadline):
             self._read_record()
             if self._answers(deadline):
-                self._adjust()
-                return
+                with suppress(OSError):  # it died since: start it again
+                    self._adjust()
+                    return
             time.sleep(_POLL_S)
 
     def _launch_if_none_runs(self, deadline: float) -> bool:
