@@ -18,6 +18,7 @@ MINIMUM_VERSION = (0, 8)
 """The first with --disable-userns and --size."""
 
 _COPY_PREFIX = "toolreef-etc-"
+_COPY_HOMES = ("/dev/shm",)  # noqa: S108 - in memory where that is, under a name that mkdtemp makes
 
 SYSTEM_TREES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """What commands may read and run besides their workspace."""
@@ -82,35 +83,42 @@ def copy_etc() -> tuple[str, int]:
     Raises:
         OSError: it can't be made.
     """
-    _remove_stale_copies()
-    root = tempfile.mkdtemp(prefix=_COPY_PREFIX)
+    home = next((path for path in _COPY_HOMES if os.access(path, os.W_OK)), tempfile.gettempdir())
+    _remove_stale_copies(home)
+    root = tempfile.mkdtemp(prefix=_COPY_PREFIX, dir=home)
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     os.chmod(root, 0o755)
     for path in etc_paths():
         target = root + path.removeprefix("/etc")
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        _copy(path, target)
+        if os.path.islink(path) and os.path.realpath(path).startswith("/usr/"):
+            os.symlink(os.path.realpath(path), target)
+        else:
+            _copy(path, target)
     return root, descriptor
 
 
 def _copy(path: str, target: str) -> None:
-    # What this user may not read stays out; a link is kept where it leads into the system's trees.
+    # What this user may not read stays out. Links are kept as they are: behind the wall they lead to what is there.
     try:
-        if os.path.islink(path) and os.path.realpath(path).startswith("/usr/"):
-            os.symlink(os.path.realpath(path), target)
-        elif os.path.isdir(path):
+        if os.path.isdir(path):
             os.mkdir(target)
-            for name in os.listdir(path):
-                _copy(os.path.join(path, name), os.path.join(target, name))
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        os.symlink(os.readlink(entry.path), os.path.join(target, entry.name))
+                    else:
+                        _copy(entry.path, os.path.join(target, entry.name))
         elif _is_plain(path):
-            shutil.copy(path, target)
+            shutil.copyfile(path, target)
+            os.chmod(target, 0o644)
     except OSError:
         pass
 
 
-def _remove_stale_copies() -> None:
-    with os.scandir(tempfile.gettempdir()) as entries:
+def _remove_stale_copies(home: str) -> None:
+    with os.scandir(home) as entries:
         copies = [entry.path for entry in entries if entry.name.startswith(_COPY_PREFIX)]
     for path in copies:
         try:

@@ -14,7 +14,7 @@ _ESCAPE = re.compile(
     r"|\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
     r"|[PX^_][^\x1b]*\x1b\\"  # DCS, SOS, PM, APC
     r"|[ -/]+[0-~]"  # character sets
-    r"|[0-~]"
+    r"|[0-OQ-WYZ\\`-~]"
     r")"
 )
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|\][^\x07\x1b]*\x1b?|[PX^_][^\x1b]*\x1b?|[ -/]*)\Z")
