@@ -14,10 +14,8 @@ class Level(enum.Enum):
     CONFIDENTIAL = "CONFIDENTIAL"
     RESTRICTED = "RESTRICTED"
 
-    @property
-    def rank(self) -> int:
-        """0 for PUBLIC to 3 for RESTRICTED."""
-        return _RANK[self]
+    rank: int
+    """0 for PUBLIC to 3 for RESTRICTED."""
 
     def __lt__(self, other: Level) -> bool:
         return self.rank < other.rank
@@ -32,12 +30,17 @@ class Level(enum.Enum):
         return self.rank >= other.rank
 
 
-_RANK = {level: rank for rank, level in enumerate(Level)}
+for _rank, _level in enumerate(Level):
+    _level.rank = _rank
 
 
 def highest(levels: Iterable[Level]) -> Level:
     """The highest of the levels; PUBLIC when there are none."""
-    return max(levels, key=lambda level: level.rank, default=Level.PUBLIC)
+    found = Level.PUBLIC
+    for level in levels:
+        if level.rank > found.rank:
+            found = level
+    return found
 
 
 def read_level(text: str | None) -> Level:

@@ -29,7 +29,7 @@ from worker.sandbox import Sandbox, detect
 from worker.secrets import Redactor
 from worker.settings import Settings, SettingsError
 from worker.version import version_of_product
-from worker.workspace import Workspace
+from worker.workspace import KeptWorkspaces, Workspace
 
 log = logging.getLogger("toolreef")
 
@@ -72,7 +72,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         sandbox=sandbox,
         limits=Limits(wall_s=settings.command_timeout_s),
         metrics=metrics,
-        open_workspace=functools.partial(open_workspace, settings),
+        open_workspace=Workspaces(settings).open,
         tool_timeout_s=settings.tool_timeout_s,
     )
     pool: Any = broker.redis.connection_pool
@@ -104,17 +104,25 @@ def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[st
     }
 
 
-def open_workspace(settings: Settings, job: JobId, name: str) -> Workspace:
-    """The workspace's directory `<workspaces>/<queue>/<name>`, made if it is missing.
+class Workspaces:
+    """The workspaces of a settings' directory: `<workspaces>/<queue>/<name>`, made if missing, kept open."""
 
-    Raises:
-        CallFailed: the session's record names a workspace that can't be a directory's name.
-    """
-    try:
-        check_name("workspace", name)
-    except ValueError as error:
-        raise CallFailed("unavailable", str(error), hint="the orchestrator must set another workspace") from None
-    return Workspace.open(str(settings.workspaces / job.queue / name))
+    def __init__(self, settings: Settings) -> None:
+        self._base = str(settings.workspaces)
+        self._kept = KeptWorkspaces()
+
+    def open(self, job: JobId, name: str) -> Workspace:
+        """The workspace called `name` of the job's queue.
+
+        Raises:
+            CallFailed: the session's record names a workspace that can't be a directory's name.
+            OSError: it can't be made or opened.
+        """
+        try:
+            check_name("workspace", name)
+        except ValueError as error:
+            raise CallFailed("unavailable", str(error), hint="the orchestrator must set another workspace") from None
+        return self._kept.open(f"{self._base}/{job.queue}/{name}")
 
 
 def _as_function(name: str) -> Function:

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, RedisError
 
 from contracts import keys
-from contracts.calls import Session, read_job_id
+from contracts.calls import JobId, Session, read_job_id
 from contracts.connection import connect
 from contracts.levels import read_level
 from contracts.plans import Approval, Plan
@@ -40,6 +40,7 @@ class Claimed(Struct, frozen=True, kw_only=True):
     """One call, claimed: what claim.lua found. `word` says whether it may run (`run`) or what to answer instead."""
 
     id: str
+    job: JobId
     queue: str
     token: int
     attempt: int
@@ -241,7 +242,8 @@ class Broker:
 
 def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool) -> Claimed:
     job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
-    name = read_job_id(job_id.decode()).session
+    job = read_job_id(job_id.decode())
+    name = job.session
     prepared = place is not None
     session = Session(
         name=name,
@@ -256,6 +258,7 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
     )
     return Claimed(
         id=job_id.decode(),
+        job=job,
         queue=queue,
         token=token,
         attempt=attempt,

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, json
 
-from contracts.calls import JobId, ToolCall, read_job_id
+from contracts.calls import JobId, ToolCall
 from contracts.codec import decode_call, encode, payload_digest
 from contracts.levels import Level, highest
 from contracts.plans import digest_of
@@ -125,7 +125,7 @@ def _open(claim: Claimed) -> tuple[ToolCall, str]:
         code, message, hint = _ANSWERED_UNRUN[claim.word]
         raise CallFailed(code, message, hint=hint)
     try:
-        call, digest = decode_call(read_job_id(claim.id), claim.payload)
+        call, digest = decode_call(claim.job, claim.payload)
     except ValueError as error:
         raise CallFailed("invalid_call", str(error)) from None
     if call.tool != claim.tool_seen:
@@ -139,7 +139,7 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
     """Step 3: PRE_TOOL_CALL. The decision of an effect stands in the audit file before the effect."""
     call = outcome.call
     assert call is not None
-    workspace = parts.open_workspace(read_job_id(claim.id), claim.session.workspace)
+    workspace = parts.open_workspace(claim.job, claim.session.workspace)
     judged = Judged(call=call, session=claim.session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
     decision = await parts.gate(judged)
     verdict, policy, rule = decision.verdict.value, decision.policy, decision.rule
@@ -234,7 +234,7 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
 
 
 def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, run_ms: int) -> TerminalReply:
-    job = read_job_id(claim.id)
+    job = claim.job
     kind: type[Completed | Denied | Failed] = Completed
     if answer.error is not None:
         kind = Denied if answer.error.code in ("forbidden", "approval_required") else Failed

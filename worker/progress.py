@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from contracts.calls import read_job_id
 from contracts.codec import encode
 from contracts.levels import highest
 from contracts.replies import Progress
@@ -38,7 +37,7 @@ class ProgressWriter:
         if not text and not dropped_bytes:
             return
         level = highest((self._sight.level(), self._streams[stream].level))
-        job = read_job_id(self._claim.id)
+        job = self._claim.job
         entry = Progress(
             session=job.session,
             call=job.call,

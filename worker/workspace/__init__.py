@@ -13,6 +13,7 @@ from worker.workspace.faults import (
     Stopped,
     kind_of,
 )
+from worker.workspace.kept import KeptWorkspaces
 from worker.workspace.names import Spot, from_wire, locate, printable, to_wire
 from worker.workspace.replacement import Replacement
 from worker.workspace.root import STATE_DIRECTORY, Opened, Workspace, is_hidden
@@ -24,6 +25,7 @@ __all__ = [
     "Conflict",
     "HardLinked",
     "InvalidPath",
+    "KeptWorkspaces",
     "NotADirectory",
     "NotRegular",
     "Opened",
