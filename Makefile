@@ -31,7 +31,7 @@ format: $(DEV)
 lint: $(DEV) ## Lint the code, the import layers, the shell scripts and the Dockerfile
 	@$(BIN)/ruff check .
 	@$(BIN)/lint-imports --no-logo
-	@$(BIN)/shellcheck .ci/run deploy/*.sh deploy/redis/*.sh
+	@if [ -x $(BIN)/shellcheck ]; then $(BIN)/shellcheck .ci/run deploy/*.sh deploy/redis/*.sh; fi
 	@if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint deploy/Dockerfile; fi
 
 type: $(DEV) ## Check the types
