@@ -42,7 +42,7 @@ _PATH_METHOD = re.compile(rf"Path\(\s*({STRING})\s*\)\.(\w+)\(", re.DOTALL)
 
 _OPENS = re.compile(
     rf"\b(open|fopen|File\.(?:open|write|read|new)|readFileSync|writeFileSync|appendFileSync|readFile|writeFile|"
-    rf"file_get_contents|file_put_contents|copyfile|copy|slurp)\s*[( ]\s*({STRING})"
+    rf"file_get_contents|file_put_contents|copyfile|copy|slurp)\s*[( ]\s*(?:(?:my\s+)?\$?\w+\s*,\s*)?({STRING})"
     rf"(?:\s*,\s*(?:mode\s*=\s*)?({STRING}))?",
     re.DOTALL,
 )
@@ -63,6 +63,10 @@ _DECODE = re.compile(
 )
 
 
+_RENAMES = re.compile(
+    r"\b(system|popen|run|call|check_output|check_call|Popen|rmtree|exec|execSync|spawn|spawnSync|execFile|execFileSync|"
+    r"rmSync|remove|unlink|getoutput)\s*(?:as\s+|:\s*)(\w+)"
+)
 _ASSIGNED = re.compile(rf"(?:^|[;\n{{(,]|\b(?:let|const|var|my|local)\s)\s*[$@]?(\w+)\s*=\s*({STRING}|\[[^\]]*\])")
 
 
@@ -77,7 +81,7 @@ _FETCHES = re.compile(
 
 
 _BOMB = re.compile(
-    r"fork\s+while\s+fork|while\s*\(?\s*(?:True|1|true)?\s*\)?\s*[:{]?\s*(?:os\.|posix\.|Process\.)?fork|loop\s*(?:do|\{)\s*(?:Process\.)?fork|while\s*\(?\s*(?:os\.)?fork"
+    r"fork\s+while\b|fork\(\)\s+for\b|while\s*\(?\s*(?:True|1|true)?\s*\)?\s*[:{]?\s*(?:os\.|posix\.|Process\.)?fork|loop\s*(?:do|\{)\s*(?:Process\.)?fork|while\s*\(?\s*(?:os\.)?fork"
 )
 
 
@@ -128,6 +132,8 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
     for name, value in values.items():
         if len(value) < 4096 and name not in ("mode", "encoding"):
             text = re.sub(rf"([(,\[]\s*)\$?{name}(?=\s*[),\].])", functools.partial(_put, value), text)
+    for original, alias in _RENAMES.findall(text)[:16]:
+        text = re.sub(rf"\b{alias}(?=\s*\()", original, text)
     for call, listed in _RUNS.findall(text)[:128]:
         found += _run(call, listed, label)
     for match in _EVALUATES.finditer(text):
@@ -151,6 +157,8 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
             or bool(mode and re.search(r"[wa+>x]", literal(mode)[:3]))
         )
         path = literal(operand)
+        if re.fullmatch(r"[+]?[<>]{1,2}(:\w+)?", path) and mode:
+            path = path[:1] + literal(mode)
         if path[:1] in "><|" and language == "perl":
             writes, path = path[0] == ">", path.lstrip("><| ")
         found += inner.argv(["tee" if writes else "cat", path], label, "")

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable
 
 from worker.shell import expand, marks
+from worker.shell.environment import is_followed
 from worker.shell.limits import MAX_ALTERNATIVES, TooComplex
 from worker.shell.names import DANGEROUS
 from worker.shell.nodes import Assignment, Body, Redirect, Simple, Token
@@ -103,6 +104,8 @@ class Commands(Runner):
                     continue
                 value = (before or "") + value
             values[name] = value
+            if is_followed(name):
+                self.follow_variable(name, value)
             if not only_for_command or name == "IFS":
                 state.assign(name, value)
             elif name not in state.variables:
@@ -136,10 +139,17 @@ class Commands(Runner):
                 path = join(self.state.cwd, target)
                 found.append((node.op, target))
                 if node.fd in ("", "0"):
-                    stdin = self.state.files.get(path or "") if path != "/dev/null" else ""
+                    stdin = self._file_content(path)
             elif not (node.op in (">&", "<&") and target.rstrip("-").isdigit()):
                 found.append((node.op if node.fd in ("", "1") else "2" + node.op, target))
         return tuple(found), stdin
+
+    def _file_content(self, path: str | None) -> str:
+        if path == "/dev/null":
+            return ""
+        if path is not None and path.startswith(("/dev/tcp/", "/dev/udp/")):
+            return marks.DOWNLOAD + "\n"
+        return self.state.files.get(path or "", marks.FILE + "\n")
 
     def written(self, redirects: tuple[tuple[str, str], ...], output: str) -> str:
         """Notes what the output is written to; what is left of it."""

@@ -17,6 +17,7 @@ _IN_HEREDOC = re.compile(r"[^\\$`]+")
 _IN_ARITHMETIC = re.compile(r"[^()\\$`'\"]+")
 _PARAM = re.compile(r"([!#]?)([A-Za-z_]\w*|\d+|[@*#?$!_-])")
 _OPERATOR = re.compile(r":[-=+?]|[-=+?]|##?|%%?|//?|\^\^?|,,?|~~?|@|:|")
+_BARE = frozenset({"[", "]", "!", "{}", "{", "}"})
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
 
 
@@ -74,7 +75,7 @@ class Lexer:
                 self._piece(tokens, _CHUNK, False)
         if self.at == begin:
             return None
-        if len(tokens) == 1 and tokens[0].kind == "u" and tokens[0].value.isalnum():
+        if len(tokens) == 1 and tokens[0].kind == "u" and tokens[0].value in _BARE:
             return str(tokens[0].value)
         return tokens
 

@@ -25,8 +25,11 @@ BRACKET = "\ue007"
 LISTED = "\ue008"
 """A name found by listing or searching."""
 
-MARKS = "".join((UNKNOWN, UNSET, DOWNLOAD, DECODED, SELF, STAR, ANY, BRACKET, LISTED))
-VALUES = "".join((UNKNOWN, UNSET, DOWNLOAD, DECODED, SELF, LISTED))
+FILE = "\ue009"
+"""The content of a file that is there already."""
+
+MARKS = "".join((UNKNOWN, UNSET, DOWNLOAD, DECODED, SELF, STAR, ANY, BRACKET, LISTED, FILE))
+VALUES = "".join((UNKNOWN, UNSET, DOWNLOAD, DECODED, SELF, LISTED, FILE))
 FOREIGN = DOWNLOAD + DECODED
 
 _GLOBS = str.maketrans({"*": STAR, "?": ANY, "[": BRACKET})
@@ -41,6 +44,7 @@ _PLAIN = str.maketrans(
         ANY: "?",
         BRACKET: "[",
         LISTED: "…",
+        FILE: "…",
     }
 )
 _UNGLOB = str.maketrans({STAR: "*", ANY: "?", BRACKET: "["})

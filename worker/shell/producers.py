@@ -59,7 +59,7 @@ def printed(name: str, call: Call, state: State) -> str:
     if maker is not None and (stdin is None or len(stdin) <= _TEXT_LIMIT):
         made = maker(call, state)
         if made is not None:
-            return made
+            return made.replace(marks.FILE, UNKNOWN) if marks.FILE in made else made
     if name in ENVIRONMENT_PRINTERS or "completion" in call.argv[1:3]:
         return f"export ENVIRONMENT={UNKNOWN}\n"
     if name in DOWNLOADERS and not (name == "ssh" and len(call.argv) < 2):
@@ -104,6 +104,12 @@ def _printf(call: Call, state: State) -> str:
     return text
 
 
+def _formatted(kind: str, value: str) -> str:
+    if kind in "xXo" and re.fullmatch(r"\d{1,9}|0x[0-9a-fA-F]{1,8}|'.", value):
+        return format(ord(value[1]) if value[0] == "'" else int(value, 0 if value[:2] == "0x" else 10), kind)
+    return decode(value) if kind == "b" else value[:1] if kind == "c" else value
+
+
 def _filled(template: str, values: list[str]) -> tuple[str, int]:
     """One pass over a printf format; how many of the values it took."""
     parts: list[str] = []
@@ -117,7 +123,7 @@ def _filled(template: str, values: list[str]) -> tuple[str, int]:
             continue
         value = values[used] if used < len(values) else ""
         used += 1
-        parts.append(decode(value) if kind == "b" else value[:1] if kind == "c" else value)
+        parts.append(_formatted(kind, value))
     return "".join([*parts, template[at:]]), used
 
 

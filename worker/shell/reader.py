@@ -12,6 +12,7 @@ from worker.shell.nodes import Body, Compound, Function, Item, Pipeline, Word
 from worker.shell.simple import SimpleReader
 
 _RESERVED_START = frozenset("iteflwusdc{}![")
+_TIME_OPTION = re.compile(r"time[ \t]+-(?!p[ \t]|-)")
 _NAMED_COPROC = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[{(])")
 _TEST_END = re.compile(r"\]\](?=[\s;&|<>()]|$)")
 _RESERVED = re.compile(
@@ -95,6 +96,8 @@ class Reader(SimpleReader):
             self.blank()
             found = _SEPARATOR.match(self.text, self.at)
             separator = found.group() if found else ""
+            if node is None and separator in ("&", "&&", "||", ";"):
+                self.doubt = True
             if separator.startswith(";") and separator != ";":
                 break
             if not separator:
@@ -124,7 +127,7 @@ class Reader(SimpleReader):
             word = self.reserved()
             if word == "!":
                 self.at += 1
-            elif word == "time":
+            elif word == "time" and not _TIME_OPTION.match(self.text, self.at):
                 self.at += 4
                 self.blank()
                 if self.text.startswith(("-p ", "-p\t"), self.at):
@@ -153,7 +156,7 @@ class Reader(SimpleReader):
         if text[at] == "(":
             return self._paren()
         word = self.reserved()
-        if word and word not in ("in", "!", "time", *_CLOSERS):
+        if word and word in _COMPOUND:
             self.at += len(word)
             return _COMPOUND[word](self)
         found = _FUNCTION.match(text, at) if self.parens else None

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from worker.shell import code, interpreters, marks, shells
 from worker.shell.builtins import EFFECTS, LINK
+from worker.shell.environment import consequences, is_followed
 from worker.shell.inner import Inner
 from worker.shell.language_table import INTERPRETERS
 from worker.shell.launch_table import LAUNCHERS
@@ -22,6 +23,7 @@ from worker.shell.state import Call, State
 from worker.shell.wrappers import unwrapped
 
 _MAX_TRAIL = 16
+_DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _INHERIT = frozenset({"env", "command", "builtin", "exec", "nohup", "timeout", "time", "nice"})
 
 
@@ -120,6 +122,9 @@ class Runner:
         if not marks.has_glob(name):
             self.find("unset_command", marks.plain(name))
             return UNKNOWN
+        if not name.strip(marks.MARKS) or not _may_be_program(call.argv[0]):
+            self.run_as_any(call)
+            return UNKNOWN
         pattern = marks.glob_pattern(name)
         for known in _matching(pattern, COMMANDS)[:80]:
             self.run(_with(call, (known, *call.argv[1:])))
@@ -141,10 +146,24 @@ class Runner:
             return None if target == word else self.run(_with(call, (target, *call.argv[1:])))
         return self._within(word, lambda: self._content(content, "sh", call.argv[1:]))
 
+    def follow_variable(self, name: str, value: str) -> None:
+        """Follows what a variable's value makes other programs run."""
+        for one in consequences(name, value):
+            self._inner(one, Call((name,), self.state.cwd, self.trail))
+
+    def prompt_expanded(self, text: str) -> str:
+        """A value expanded once more, as `@P` does."""
+        raise NotImplementedError
+
     def _known(self, name: str, call: Call) -> str:
         effect = EFFECTS.get(name)
         if effect is not None:
             effect(call, self.state)
+            if name in _DECLARES:
+                for word in call.argv[1:]:
+                    variable, equals, value = word.partition("=")
+                    if equals and is_followed(variable):
+                        self.follow_variable(variable, value)
         inners = self._inners(name, call)
         output: str | None = None
         for inner in inners or ():
@@ -180,6 +199,13 @@ class Runner:
             nested = Call(value, cwd, self.trail, (), stdin, call.assignments, call.background)
             return self.run(nested)
         text = value if isinstance(value, str) else " ".join(value)
+        if kind == "prompt":
+            return self.prompt_expanded(text)
+        if kind == "variable":
+            variable, _, value_text = text.partition("=")
+            if is_followed(variable):
+                self.follow_variable(variable, value_text)
+            return ""
         if kind == "bomb":
             self.find("fork_bomb", text)
             return ""
@@ -247,12 +273,14 @@ class Runner:
             self.state = outside
 
     def _opaque(self, text: str) -> None:
+        if not text.strip(marks.FILE + " \t\n"):
+            return
         if DOWNLOAD in text or DECODED in text:
             self.find("foreign_code", marks.plain(text.strip()))
         elif text.strip() == SELF:
             if self.forking:
                 self.find("fork_bomb", "a script that starts itself in the background or in a pipeline")
-        elif UNKNOWN in text or LISTED in text:
+        elif UNKNOWN in text or LISTED in text or marks.FILE in text:
             self.find("unknown_code", marks.plain(text.strip()))
         elif UNSET in text:
             self.find("unset_code", marks.plain(text.strip()))
@@ -266,6 +294,12 @@ class Runner:
             return str(act())  # type: ignore[operator]
         finally:
             self.trail = before
+
+
+def _may_be_program(word: str) -> bool:
+    """Whether a glob looks among the system's programs rather than in some directory of the workspace."""
+    directory, slash, _ = word.rpartition("/")
+    return not slash or (directory.startswith("/") and (marks.has_glob(directory) or directory.endswith("bin")))
 
 
 def _with(call: Call, argv: tuple[str, ...], more: tuple[str, ...] = ()) -> Call:

@@ -110,7 +110,7 @@ class Walker(Commands):
         if not node.redirects:
             return self._compound(node, stdin)
         redirects, stdin = self.redirected(node.redirects, stdin)
-        if any(op not in ("<", "<>") for op, _ in redirects):
+        if redirects:
             self.calls.append(Call((), self.state.cwd, self.trail, redirects))
         return self.written(redirects, self._compound(node, stdin))
 
@@ -171,7 +171,9 @@ class Walker(Commands):
         self.loops -= 1
         if self._endless(node):
             mine = self.calls[first:]
-            if any(call.background for call in mine) and not any(command_name(call) in _PAUSES for call in mine):
+            if any(call.background for call in mine) and not any(
+                command_name(call) in _PAUSES and not call.background for call in mine
+            ):
                 self.find("fork_bomb", "an endless loop that starts processes in the background")
         return "".join(outputs)
 

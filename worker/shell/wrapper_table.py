@@ -143,6 +143,8 @@ ROWS: dict[str, Row] = {
     "gamemoderun": Row(),
     "npx": Row("pc", ("package", "call"), 0, scripts=("c", "call")),
     "bunx": Row(),
+    "npm": Row("c", ("call", "package", "prefix", "workspace"), 0, scripts=("c", "call"), subcommand="exec"),
+    "pnpm": Row("c", ("call", "dir", "filter"), 0, scripts=("c", "call"), subcommand="exec"),
     "rtx": Row(subcommand="exec"),
     "asdf": Row(subcommand="exec"),
     "memusage": Row("dnpuT"),

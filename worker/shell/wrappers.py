@@ -56,12 +56,13 @@ def _env(call: Call) -> list[Inner]:
     operands = list(parsed.operands)
     for text in parsed.values("S", "split-string"):
         operands = _split(text) + operands
+    found: list[Inner] = []
     while operands and "=" in operands[0]:
-        operands = operands[1:]
+        found.append(Inner("variable", operands.pop(0), "env"))
     if operands and operands[0].startswith("-"):
-        return _env(Call(("env", *operands), call.cwd, call.trail))
+        return found + _env(Call(("env", *operands), call.cwd, call.trail))
     directory = (parsed.values("C", "chdir") or [""])[-1]
-    return [one._replace(cwd=directory) for one in inner.argv(operands, "env")]
+    return found + [one._replace(cwd=directory) for one in inner.argv(operands, "env")]
 
 
 def _split(text: str) -> list[str]:
@@ -221,7 +222,12 @@ def _bwrap(call: Call) -> list[Inner]:
     return inner.argv(arguments[at:], "bwrap")
 
 
+def _yarn(call: Call) -> list[Inner]:
+    return inner.script(" ".join(call.argv[2:]), "yarn exec") if call.argv[1:2] == ("exec",) else []
+
+
 SPECIAL = {
+    "yarn": _yarn,
     "env": _env,
     "xargs": _xargs,
     "parallel": _parallel,

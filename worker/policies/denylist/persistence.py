@@ -6,6 +6,7 @@ import re
 
 from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
+from worker.shell import marks
 from worker.shell.options import parse
 from worker.shell.paths import contains
 from worker.shell.state import Call
@@ -34,6 +35,9 @@ _HOME_SECRETS = re.compile(
     r"vault-token|config/op/.*|password-store(/.*)?|mozilla/.*|config/google-chrome/.*|npmrc|pypirc|bash_history|"
     r"zsh_history|terraform\.d/credentials.*|config/hub|local/share/keyrings/.*|cargo/credentials(\.toml)?|gem/credentials)"
 )
+_WELL_KNOWN = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/root/.ssh/id_rsa", "/root/.ssh/id_ed25519")
+_KNOWN_AT_HOME = (".ssh/id_rsa", ".ssh/id_ed25519", ".ssh/id_ecdsa", ".aws/credentials", ".netrc", ".git-credentials")
+_VALUE_PREFIX = re.compile(r"^(?:[\w-]*=)?@?(?:file://)?")
 _READERS = frozenset({
     "cat", "less", "more", "head", "tail", "tac", "nl", "bat", "batcat", "xxd", "od", "hexdump", "strings",
     "base64", "base32", "cp", "mv", "scp", "rsync", "tar", "zip", "7z", "gzip", "dd", "sort", "uniq", "cut", "awk",
@@ -115,12 +119,14 @@ def written(target: str, call: Call, place: Place) -> Match | None:
 
 
 def _read(word: str, call: Call, place: Place) -> Match | None:
-    word = word.removeprefix("if=").removeprefix("@").removeprefix("file://").rpartition("=")[2]
-    if not ("/" in word or word.startswith(".")):
+    word = _VALUE_PREFIX.sub("", word)
+    if not ("/" in word or word.startswith(".") or "/." in (call.cwd or "")):
         return None
     path = place.resolve(call.cwd, word)
     if path is None:
         return None
+    if marks.has_glob(path) and _globs_secret(path, place.home):
+        return Match("credentials", f"{marks.plain(path)} may match secrets")
     if _SECRETS.fullmatch(path):
         return Match("credentials", f"{path} holds secrets")
     for home in (place.home, "/root"):
@@ -138,6 +144,14 @@ def _read(word: str, call: Call, place: Place) -> Match | None:
     ):
         return Match("credentials", f"{path} holds secrets")
     return None
+
+
+def _globs_secret(path: str, home: str) -> bool:
+    name = path.rpartition("/")[2]
+    if len(marks.literal_globs(name).strip("*?[]^!.")) < 2 and path.count("/") < 3:
+        return False
+    pattern = marks.glob_pattern(path)
+    return any(pattern.match(secret) for secret in (*_WELL_KNOWN, *(f"{home}/{secret}" for secret in _KNOWN_AT_HOME)))
 
 
 def redirect(op: str, target: str, call: Call, place: Place) -> Match | None:
