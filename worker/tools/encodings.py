@@ -18,8 +18,7 @@ _BOMS = (
 )
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _NOT_WINDOWS_1252 = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")
-_HIGH_RUN = re.compile(rb"[\x80-\xff]{4}")
-_HIGH = re.compile(rb"[\x80-\xff]")
+_HIGH_RUN = re.compile(rb"[\x80-\xff]{3}")
 _NOT_FAITHFUL = ("unicode", "raw_unicode", "punycode", "idna", "undefined", "utf-7", "iso2022", "hz")
 """Codecs whose characters mean nothing without what stands before them, or that decode different bytes alike."""
 _UNITS = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
@@ -127,8 +126,9 @@ def _legacy(head: bytes) -> Encoding:
     if _CONTROLS.search(head):
         raise NotText("binary file (data)")
     hint = "say which encoding it is in, with `encoding`; windows-1252 shows the bytes one by one"
-    kept = len(head.decode("utf-8", "ignore").encode())
-    if kept > len(_HIGH.sub(b"", head)):
+    good = sum(not char.isascii() for char in head.decode("utf-8", "ignore"))
+    bad = len(head) - len(head.decode("utf-8", "ignore").encode())
+    if good > bad:
         at = _first_bad(head)
         raise NotText(f"text that is UTF-8 except in places, the first at byte {at}", hint)
     if _HIGH_RUN.search(head) or _NOT_WINDOWS_1252.search(head):

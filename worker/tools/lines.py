@@ -19,9 +19,11 @@ class Tally:
         self.newlines = 0
         self.crlf = 0
         self._last = b""
+        self._bytes = 0
 
     def add(self, piece: bytes) -> None:
         """Takes the next bytes; the mark at the file's beginning may be among them."""
+        self._bytes += len(piece)
         if not piece:
             return
         if self._unit == 1:
@@ -42,7 +44,7 @@ class Tally:
     @property
     def lines(self) -> int:
         """Lines so far; text after the last LF is one."""
-        return self.newlines + (self._last not in (b"", self._encoding.newline, self._encoding.bom))
+        return self.newlines + (self._bytes > len(self._encoding.bom) and self._last != self._encoding.newline)
 
     @property
     def endings(self) -> Endings | None:

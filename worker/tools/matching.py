@@ -27,8 +27,8 @@ def find(data: bytes, old_text: str, encoding: Encoding) -> Found:
         needle = old_text.encode(encoding.codec)
     except UnicodeEncodeError:
         return Found([])
-    spans = _literal(data, needle, old_text, encoding)
-    if spans or "\n" not in old_text:
+    spans = _literal(data, needle, encoding)
+    if "\n" not in old_text or (spans and not _tears_crlf(data, spans, old_text, encoding)):
         return Found(spans)
     return Found(_by_lines(data, old_text, encoding), flexible=True)
 
@@ -52,17 +52,20 @@ def replacement(
     return new_text.replace("\n", ending).encode(encoding.codec)
 
 
-def _literal(data: bytes, needle: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:
+def _literal(data: bytes, needle: bytes, encoding: Encoding) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
-    carriage = "\r".encode(encoding.codec)
     at = data.find(needle)
     while at >= 0 and len(spans) < MAX_COUNTED:
-        # A match that begins between CR and LF would tear them apart: the flexible search finds it whole.
-        torn = old_text.startswith("\n") and data.endswith(carriage, 0, at)
-        if at % encoding.unit == 0 and not torn and _at_characters(data, at, at + len(needle), encoding):
+        if at % encoding.unit == 0 and _at_characters(data, at, at + len(needle), encoding):
             spans.append((at, at + len(needle)))
         at = data.find(needle, at + 1)
     return spans
+
+
+def _tears_crlf(data: bytes, spans: list[tuple[int, int]], old_text: str, encoding: Encoding) -> bool:
+    """Whether a match begins between CR and LF: taken literally it would tear them apart."""
+    carriage = "\r".encode(encoding.codec)
+    return old_text.startswith("\n") and any(data.endswith(carriage, 0, start) for start, _ in spans)
 
 
 def _by_lines(data: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:

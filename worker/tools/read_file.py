@@ -129,7 +129,7 @@ class _Scan:
     """One pass over a large file: where a line begins and, if `hashing`, its hash."""
 
     def __init__(self, encoding: Encoding, line: int, *, hashing: bool) -> None:
-        self.hashing = hashing
+        self._hashing = hashing
         self.tally = Tally(encoding)
         self.digest = hashlib.sha256()
         self.start = len(encoding.bom) if line == 1 else -1
@@ -143,7 +143,7 @@ class _Scan:
         if self.start < 0 and self.tally.newlines >= self._line - 1:
             self.start = self._position + end_of_line(piece, self._line - 1 - before, self._encoding)
         self._position += len(piece)
-        if self.hashing:
+        if self._hashing:
             self.digest.update(piece)
 
 

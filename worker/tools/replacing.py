@@ -107,7 +107,10 @@ async def replace(
                 await effect_in_thread(change.finish, stop)
         except _Raced:
             continue
-        context.opened.append(to_wire(change.path))
+        finally:
+            # Also when it fails: what it says of the file is as secret as the file.
+            if change.path:
+                context.opened.append(to_wire(change.path))
         if change.replaced:
             saw(context.workspace.root, context.session.name, change.path, change.replaced.sha256)
         return change.replaced

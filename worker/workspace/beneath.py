@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 from collections import deque
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Opener:
     def __init__(self, root_fd: int, spellings: tuple[bytes, ...]) -> None:
         self._root_fd = root_fd
         self._spellings = tuple([part for part in spelling.split(b"/") if part] for spelling in spellings)
-        self.has_openat2 = _has_openat2(root_fd)
+        self.has_openat2 = _has_openat2()
 
     def open(self, parts: tuple[bytes, ...], flags: int) -> int:
         """A descriptor of what stands at the parts, links followed as long as they stay beneath the root.
@@ -202,11 +203,15 @@ def _openat2(dir_fd: int, path: bytes, flags: int, resolve: int) -> int:
     raise BlockingIOError(errno.EAGAIN, "the path keeps changing")
 
 
-def _has_openat2(root_fd: int) -> bool:
+@functools.cache
+def _has_openat2() -> bool:
+    root = os.open("/", _STEP)
     try:
-        os.close(_openat2(root_fd, b".", os.O_PATH | os.O_DIRECTORY, _CONFINED))
+        os.close(_openat2(root, b".", _STEP, _CONFINED))
     except OSError:
         return False  # ENOSYS before Linux 5.6, EPERM behind some seccomp profiles
+    finally:
+        os.close(root)
     return True
 
 

@@ -89,7 +89,12 @@ class Replacement:
                     raise
                 self._open_named_temp(mode)
             else:
-                self._lock_temp()
+                if os.access(_unnamed(self._temp_fd), os.F_OK):
+                    self._lock_temp()
+                else:  # without /proc it could never get a name
+                    os.close(self._temp_fd)
+                    self._temp_fd = -1
+                    self._open_named_temp(mode)
         return self._temp_fd
 
     def commit(self) -> None:
@@ -232,7 +237,7 @@ class Replacement:
         self._temp_name = None
 
     def _link_unnamed(self, fd: int, name: bytes) -> None:
-        os.link(f"/proc/self/fd/{fd}".encode(), name, dst_dir_fd=self._place.dir_fd, follow_symlinks=True)
+        os.link(_unnamed(fd), name, dst_dir_fd=self._place.dir_fd, follow_symlinks=True)
 
     def _open_named_temp(self, mode: int) -> None:
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -257,6 +262,10 @@ class Replacement:
         if self.fd is not None:
             os.close(self.fd)
         self.fd = self.stat = None
+
+
+def _unnamed(fd: int) -> bytes:
+    return b"/proc/self/fd/%d" % fd
 
 
 def _exists(dir_fd: int, name: bytes) -> bool:

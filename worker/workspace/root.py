@@ -75,15 +75,18 @@ class Workspace:
         Raises:
             OSError: it is missing, no directory, or can't be made or opened.
         """
-        if create:
-            os.makedirs(root, exist_ok=True)
         spelled = os.path.abspath(root)
-        fd = os.open(spelled, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
-            canonical = os.path.realpath(spelled)
-            if not os.path.samestat(os.stat(canonical), os.fstat(fd)):
-                raise OSError(errno.ESTALE, "the workspace was moved while it was opened")
-            return cls(fd, canonical, tuple(dict.fromkeys((canonical, spelled))))
+            fd = os.open(spelled, flags)
+        except FileNotFoundError:
+            if not create:
+                raise
+            os.makedirs(spelled, exist_ok=True)
+            fd = os.open(spelled, flags)
+        try:
+            canonical = _path_of(fd) or os.path.realpath(spelled)
+            return cls(fd, canonical, (canonical,) if spelled == canonical else (canonical, spelled))
         except BaseException:
             os.close(fd)
             raise
@@ -93,6 +96,10 @@ class Workspace:
         if self._root_fd >= 0:
             os.close(self._root_fd)
             self._root_fd = -1
+
+    def __del__(self) -> None:
+        # Opened anew for each call, and still in use where a thread outlives it.
+        self.close()
 
     def __enter__(self) -> Workspace:
         return self
@@ -235,10 +242,22 @@ def is_hidden(path: bytes) -> bool:
     return first == STATE_DIRECTORY or is_temp(path.rpartition(b"/")[2])
 
 
+def _path_of(fd: int) -> str | None:
+    """The directory's canonical path by the kernel's word; None where /proc is not mounted."""
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return None
+
+
 class _Statfs(ctypes.Structure):
     _fields_ = (("type", ctypes.c_long), ("rest", ctypes.c_char * 512))
 
 
+_fstatfs = ctypes.CDLL(None, use_errno=True).fstatfs
+_fstatfs.argtypes = (ctypes.c_int, ctypes.POINTER(_Statfs))
+
+
 def _file_system_of(fd: int) -> int:
     found = _Statfs()
-    return int(found.type) if ctypes.CDLL(None).fstatfs(fd, ctypes.byref(found)) == 0 else 0
+    return int(found.type) if _fstatfs(fd, ctypes.byref(found)) == 0 else 0

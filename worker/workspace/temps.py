@@ -27,7 +27,7 @@ def is_temp(name: bytes) -> bool:
 def new_name() -> bytes:
     """A fresh temporary name: `.toolreef-tmp.<boot and pid namespace>.<pid>.<start time>.<random>`."""
     pid = os.getpid()
-    return b"%s%s.%d.%d.%s" % (_PREFIX, _here(), pid, _start_of(pid) or 0, secrets.token_hex(6).encode())
+    return b"%s%s.%d.%d.%s" % (_PREFIX, _here(), pid, _own_start(pid), secrets.token_hex(6).encode())
 
 
 def sweep_directory(dir_fd: int) -> int:
@@ -94,6 +94,11 @@ def _here() -> bytes:
     except OSError:
         pass  # without /proc the host's name has to do
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:10].encode()
+
+
+@functools.cache
+def _own_start(pid: int) -> int:
+    return _start_of(pid) or 0
 
 
 def _start_of(pid: int) -> int | None:
