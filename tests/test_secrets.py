@@ -325,7 +325,7 @@ _WITH_VALUE = Redactor({"PW": VALUE, "LINES": "first line of it\nsecond-line-of-
 
 
 @given(_TEXTS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_never_raises_and_a_second_time_changes_nothing(text: str) -> None:
     once = _WITH_VALUE.redact(text)
     assert VALUE not in once.text
@@ -341,7 +341,7 @@ def _stream(redactor: Redactor, text: str, cuts: list[int]) -> tuple[str, Stream
 
 
 @given(_TEXTS, st.lists(st.integers(0, 5000), max_size=8))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_a_stream_gives_what_the_whole_text_gives(text: str, cuts: list[int]) -> None:
     whole = _WITH_VALUE.redact(text)
     streamed, stream = _stream(_WITH_VALUE, text, cuts)

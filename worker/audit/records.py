@@ -89,23 +89,6 @@ class Checkpoint(Record, frozen=True, kw_only=True, tag="checkpoint", omit_defau
 AnyRecord = Opened | Decided | Finished | Dropped | Checkpoint
 
 
-class AuditSummary(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call in the audit stream of Redis. `worker`, `seq` and `hash` name the record that tells how it ended."""
-
-    worker: str
-    seq: int
-    hash: str
-    session: str
-    call: str
-    tool: str
-    decision: str
-    policy: str = ""
-    rule: str = ""
-    code: str = ""
-    level: Level = Level.PUBLIC
-    taint: Level = Level.PUBLIC
-
-
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
