@@ -52,6 +52,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Path rules, `glob=LEVEL` separated by commas: what matches has at least that level."""
     deny_commands: str = ""
     """More commands to deny, separated by commas; words of one command by spaces."""
+    orchestrator_url: str | None = None
+    """Redis by the orchestrator's user, with which the dashboard cancels calls."""
+    approver_url: str | None = None
+    """Redis by the approver's user, with which the dashboard approves and rejects plans."""
+    dashboard_tokens: Path | None = None
+    """Who may do what at the dashboard: lines `name roles sha256`. A file in the state directory when left out."""
     worker: str = ""
     """This worker process' name in heartbeats, claims and audit. Host and process id when left out."""
 
@@ -74,7 +80,7 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     values.setdefault("workspaces", str(Path(values["state"]) / "workspaces"))
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()).strip("-") or "host"
     values.setdefault("worker", f"{host}-{os.getpid()}")
-    for name in ("state", "workspaces", "secrets_file"):
+    for name in ("state", "workspaces", "secrets_file", "dashboard_tokens"):
         if values.get(name) is not None:
             values[name] = Path(values[name]).expanduser().absolute()
     try:

@@ -1,0 +1,109 @@
+"""Plans that wait for approval, and calls that were denied or failed, by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contracts import keys
+from worker.dashboard.action_log import read_actions
+from worker.dashboard.audit_tail import AuditTail
+from worker.dashboard.reads import Entry, Reads, stream_ms, text
+from worker.dashboard.records import DeadLetter, FailureGroup, Failures, Plans, PlanView
+from worker.dashboard.redaction import Shown
+from worker.dashboard.search import row_of
+from worker.dashboard.sessions import SessionReads
+
+SESSIONS_LOOKED_AT = 200
+GROUPS = 100
+LATEST = 5
+DEAD_SHOWN = 50
+ACTIONS_SHOWN = 50
+
+
+class PlanReads:
+    """Finds plans by their proposals: each is a call of `plan.propose` in the audit stream."""
+
+    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], sessions: SessionReads) -> None:
+        self._reads, self._tails, self._sessions = reads, tails, sessions
+
+    async def plans(self) -> Plans:
+        """Over all queues."""
+        now_ms = await self._reads.now_ms()
+        views: list[PlanView] = []
+        back_to: list[int] = []
+        actions = []
+        for queue in self._reads.queues:
+            entries = await self._tails[queue].latest()
+            back_to += [entries[0].at_ms] if entries else []
+            proposed = [e.session for e in reversed(entries) if e.tool == "plan.propose" and e.kind == "completed"]
+            names = list(dict.fromkeys(proposed))[:SESSIONS_LOOKED_AT]
+            views += (await self._sessions.plans(queue, names, now_ms)).values()
+            actions += await read_actions(self._reads, queue)
+        waiting = [view for view in views if view.state == "awaiting"]
+        judged = [view for view in views if view.approval is not None and view.state != "awaiting"]
+        return Plans(
+            now_ms=now_ms,
+            waiting=sorted(waiting, key=lambda view: view.proposed_ms or 0),
+            judged=sorted(judged, key=lambda view: -(view.proposed_ms or 0)),
+            looked_back_to_ms=max(back_to, default=None),
+            actions=sorted(actions, key=lambda each: -each.at_ms)[:ACTIONS_SHOWN],
+        )
+
+
+class FailureReads:
+    """Groups what went wrong."""
+
+    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], shown: Shown) -> None:
+        self._reads, self._tails, self._shown = reads, tails, shown
+
+    async def failures(self) -> Failures:
+        """Over all queues, among the latest calls of each."""
+        now_ms = await self._reads.now_ms()
+        groups: list[FailureGroup] = []
+        dead: list[DeadLetter] = []
+        looked_at, back_to = 0, []
+        for queue in self._reads.queues:
+            entries = await self._tails[queue].latest()
+            looked_at += len(entries)
+            back_to += [entries[0].at_ms] if entries else []
+            groups += self._groups(queue, entries)
+            letters = await self._reads.redis.xrevrange(keys.dead(queue), "+", "-", count=DEAD_SHOWN)
+            dead += [
+                DeadLetter(
+                    queue=queue,
+                    at_ms=stream_ms(stream_id.decode()),
+                    id=text(fields.get(b"id"))[:512],
+                    why=text(fields.get(b"why"))[:512],
+                )
+                for stream_id, fields in letters
+            ]
+        return Failures(
+            now_ms=now_ms,
+            groups=sorted(groups, key=lambda group: (-group.count, -group.last_ms))[:GROUPS],
+            looked_at=looked_at,
+            looked_back_to_ms=max(back_to, default=None),
+            dead=sorted(dead, key=lambda letter: -letter.at_ms)[:DEAD_SHOWN],
+        )
+
+    def _groups(self, queue: str, entries: list[Entry]) -> list[FailureGroup]:
+        by_cause: dict[tuple[str, str, str, str, str], list[Entry]] = {}
+        for entry in entries:
+            if entry.kind in ("denied", "failed"):
+                cause = (entry.kind, entry.code, entry.policy, entry.rule, entry.tool)
+                by_cause.setdefault(cause, []).append(entry)
+        return [
+            FailureGroup(
+                queue=queue,
+                kind="denied" if kind == "denied" else "failed",
+                code=code,
+                policy=policy,
+                rule=rule,
+                tool=tool,
+                count=len(found),
+                sessions=len({entry.session for entry in found}),
+                first_ms=found[0].at_ms,
+                last_ms=found[-1].at_ms,
+                latest=[row_of(entry, queue, self._shown) for entry in reversed(found[-LATEST:])],
+            )
+            for (kind, code, policy, rule, tool), found in by_cause.items()
+        ]
