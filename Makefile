@@ -7,7 +7,7 @@ RUN := .venv/.installed-run
 DEV := .venv/.installed-dev
 ARGS ?=
 
-.PHONY: help setup demo up test check format lint type bench chaos schemas acl lock clean
+.PHONY: attacks help setup demo up test check format lint type bench chaos schemas acl lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: $(DEV) ## Measure the figures of docs/benchmarks.md again
 
 chaos: $(DEV) ## Kill workers and cut connections under load, then count what was lost or run twice
 	@$(BIN)/python -m bench.chaos $(ARGS)
+
+attacks: $(DEV) ## Attack every sandbox that this host offers, and write what came of it into docs/sandbox.md
+	@$(BIN)/python -m tests.attacks.table
 
 schemas: $(DEV) ## Write the contract for other languages into build/schemas
 	@$(BIN)/python -m contracts.schemas build/schemas

@@ -148,7 +148,8 @@ def job_arguments(
     for path in read_only:
         arguments += ["--ro-bind", path, path]
     arguments += ["--bind" if writable else "--ro-bind", workspace, workspace]
-    arguments += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
+    # Of root the kernel asks no capability to write its settings in /proc/sys, only the uid.
+    arguments += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
     for name, value in env.items():
         arguments += ["--setenv", name, value]
     return arguments
