@@ -6,10 +6,11 @@ import re
 
 from worker.shell.limits import MAX_FIELDS, TooComplex
 from worker.shell.marks import UNKNOWN
-from worker.shell.nodes import Token
+from worker.shell.nodes import Param, Token
 
 _SPLIT = re.compile(r"([{},])")
 _SEQUENCE = re.compile(r"(-?\d+|[A-Za-z])\.\.(-?\d+|[A-Za-z])(?:\.\.(-?\d+))?")
+_NAME_PART = re.compile(r"\w+")
 _MAX_SEQUENCE = 64
 
 Tokens = list[Token]
@@ -28,7 +29,23 @@ def expand(tokens: Tokens) -> list[Tokens]:
         else:
             flat.append(token)
     words, _ = _sequence(flat, 0, False, 0)
-    return words
+    return [_renamed(word) for word in words]
+
+
+def _renamed(word: Tokens) -> Tokens:
+    """Braces come before parameters: `$x{a,b}` is `$xa $xb`."""
+    found: Tokens = []
+    for token in word:
+        before = found[-1] if found else None
+        if token.kind == "u" and before is not None and before.kind == "p" and not before.quoted:
+            param = before.value
+            more = _NAME_PART.match(token.value) if param.bare and param.name.isidentifier() else None
+            if more:
+                found[-1] = Token("p", Param(param.name + more.group(), bare=True))
+                token = Token("u", token.value[more.end() :])
+        if token.value or token.kind != "u":
+            found.append(token)
+    return found
 
 
 def _is(token: Token, char: str) -> bool:
@@ -103,4 +120,4 @@ def _range(first: str, last: str, step: str | None) -> list[Tokens]:
     numbers = range(start, stop + 1, stride) if start <= stop else range(start, stop - 1, -stride)
     if len(numbers) > _MAX_SEQUENCE:
         return [[Token("q", UNKNOWN)]]
-    return [[Token("q", chr(n) if first.isalpha() else str(n))] for n in numbers]
+    return [[Token("u", chr(n) if first.isalpha() else str(n))] for n in numbers]

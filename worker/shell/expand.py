@@ -52,7 +52,7 @@ def text(shell: Shell, word: Word) -> str:
     parts: list[str] = []
     for position, token in enumerate(word):
         if token.kind == "u":
-            parts.append(_tilde(shell, token.value) if position == 0 else token.value)
+            parts.append(_tilde(shell, token.value, _ends(word, position)) if position == 0 else token.value)
             if not token.quoted:
                 parts[-1] = marks.as_glob(parts[-1])
         elif token.kind == "q":
@@ -66,12 +66,18 @@ def text(shell: Shell, word: Word) -> str:
     return joined
 
 
-def _tilde(shell: Shell, chunk: str) -> str:
+def _ends(tokens: list[Token], position: int) -> bool:
+    """Whether a tilde's name that reaches the end of this token ends there."""
+    following = tokens[position + 1] if position + 1 < len(tokens) else None
+    return following is None or (following.kind == "u" and following.value[:1] in ("/", ":"))
+
+
+def _tilde(shell: Shell, chunk: str, ends: bool) -> str:
     if "~" not in chunk:
         return chunk
     at = 0 if chunk[0] == "~" else chunk.find("=~") + 1
     found = _TILDE.match(chunk, at) if at or chunk[0] == "~" else None
-    if not found:
+    if not found or (found.end() == len(chunk) and not ends):
         return chunk
     name = found.group(1)
     if name == "":
@@ -116,7 +122,7 @@ def _fields(shell: Shell, tokens: list[Token]) -> list[str]:
             current = (current or "") + token.value
             continue
         if token.kind == "u":
-            chunk = _tilde(shell, token.value) if position == 0 else token.value
+            chunk = _tilde(shell, token.value, _ends(tokens, position)) if position == 0 else token.value
             current = (current or "") + marks.as_glob(chunk)
             continue
         value = _value(shell, token)

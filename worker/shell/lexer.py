@@ -164,7 +164,7 @@ class Lexer:
             found = _NAME.match(text, at + 1) if following else None
             if found:
                 self.at = found.end()
-                tokens.append(Token("p", Param(found.group()), quoted))
+                tokens.append(Token("p", Param(found.group(), bare=True), quoted))
             else:
                 self.at = at + 1
                 tokens.append(Token("q", "$"))

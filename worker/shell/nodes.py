@@ -23,13 +23,14 @@ Word = str | list[Token]
 
 @dataclass(slots=True)
 class Param:
-    """`${prefix name [subscript] op argument}`."""
+    """`${prefix name [subscript] op argument}`; `bare` without the braces."""
 
     name: str
     prefix: str = ""
     subscript: list[Token] | None = None
     op: str = ""
     argument: list[Token] = field(default_factory=list)
+    bare: bool = False
 
 
 @dataclass(slots=True)
