@@ -144,6 +144,23 @@ def test_what_a_tainted_session_writes_keeps_its_level_for_the_next_session(guar
     assert (reply.level, reply.taint) == (Level.CONFIDENTIAL, Level.CONFIDENTIAL)
 
 
+def test_a_command_cannot_copy_a_label_away(guarded: Fleet) -> None:
+    first, second = guarded.agent(), guarded.agent()
+    for each in (first, second):
+        orchestrate(guarded, lambda o, each=each: o.open_session(each.session, workspace=f"ws-{first.session}"))
+    first.complete("write_file", path="finance/secret", content="42")
+    first.complete("run_command", command="cp finance/secret plain")
+    assert second.call("read_file", path="plain").taint is Level.CONFIDENTIAL
+
+
+def test_a_pinned_workspace_runs_no_command_that_sees_more(guarded: Fleet) -> None:
+    agent = guarded.agent()
+    agent.complete("write_file", path="finance/secret", content="42")
+    orchestrate(guarded, lambda o: o.change_session(agent.session, pin=Level.INTERNAL))
+    assert agent.deny("run_command", command="cp finance/secret plain").rule == "pinned_workspace"
+    assert view(agent).taint is Level.PUBLIC
+
+
 def test_a_failed_read_raises_nothing(guarded: Fleet) -> None:
     agent = guarded.agent()
     assert agent.fail("read_file", path="finance/none").code == "not_found"

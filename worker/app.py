@@ -86,6 +86,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         drain_s=settings.drain_s,
         metrics=metrics,
         describe=describe(settings, queues, sandbox),
+        on_shutdown=functools.partial(_close, parts.audit, sandbox),
         redis_pool=ArqRedis(pool, job_serializer=codec.encode, job_deserializer=json.loads),
         job_serializer=codec.encode,
         job_deserializer=json.loads,
@@ -123,6 +124,11 @@ class Workspaces:
         except ValueError as error:
             raise CallFailed("unavailable", str(error), hint="the orchestrator must set another workspace") from None
         return self._kept.open(f"{self._base}/{job.queue}/{name}")
+
+
+async def _close(audit: AuditLog, sandbox: Sandbox, _: dict[Any, Any]) -> None:
+    audit.close()
+    sandbox.close()
 
 
 def _as_function(name: str) -> Function:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 from collections.abc import AsyncIterator, Sequence
 from importlib import resources
@@ -19,6 +20,8 @@ from contracts.levels import read_level
 from contracts.plans import Approval, Plan
 from contracts.tools import TOOLS, Effect
 from worker.settings import Settings
+
+log = logging.getLogger("toolreef")
 
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 """What every method of Broker may raise: Redis is away or unwilling, and the same call may work later."""
@@ -113,6 +116,7 @@ class Broker:
         self._settings = settings
         self._claim, self._finish, self._renew = _Script("claim"), _Script("finish"), _Script("renew")
         self._release, self._cancel, self._progress = _Script("release"), _Script("cancel"), _Script("progress")
+        self._mark = _Script("mark")
         self._claim_tail = (
             settings.max_payload_bytes,
             CLASSES,
@@ -204,6 +208,15 @@ class Broker:
         argv = (queue, session, call, self._settings.session_readers, int(self._settings.claim_life_s * 1000))
         word: bytes = await self._cancel(self.redis, names, argv)
         return word.decode()
+
+    async def mark_workspace(self, claim: Claimed, level: str) -> bool:
+        """Raises the level of the claim's workspace, which never falls. False if Redis can't now. Never raises."""
+        try:
+            await self._mark(self.redis, (keys.workspace(claim.queue, claim.session.workspace),), (level,))
+        except UNREACHABLE as error:
+            log.warning("could not raise the level of workspace %s: %s", claim.session.workspace, error)
+            return False
+        return True
 
     async def progress(self, claim: Claimed, level: str, entries: Sequence[bytes]) -> bool:
         """Appends progress entries. False if the claim is no longer ours or Redis can't take them. Never raises."""

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from contracts.calls import JobId, ToolCall
 from contracts.codec import decode_call, encode, payload_digest
@@ -140,7 +140,11 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
     call = outcome.call
     assert call is not None
     workspace = parts.open_workspace(claim.job, claim.session.workspace)
-    judged = Judged(call=call, session=claim.session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
+    session = claim.session
+    if call.tool == "run_command":
+        outcome.sight = parts.classify.sight_of_command(session, workspace.root)
+        session = structs.replace(session, taint=highest((session.taint, outcome.sight.level())))
+    judged = Judged(call=call, session=session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
     decision = await parts.gate(judged)
     verdict, policy, rule = decision.verdict.value, decision.policy, decision.rule
     try:
@@ -153,9 +157,12 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         outcome.error = _refusal(decision)
         return False
     remaining_s = None if call.deadline_ms is None else (call.deadline_ms - claim.now_ms) / 1000
-    if call.tool == "run_command":
-        outcome.sight = parts.classify.sight_of_command(claim.session, workspace.root)
+    if outcome.sight is not None:
         outcome.progress = ProgressWriter(claim, parts.broker, parts.classify, outcome.sight)
+        if session.taint > session.workspace_level:
+            # A command may copy what it sees to another name, so the label rises before it starts.
+            if not await parts.broker.mark_workspace(claim, session.taint.value):
+                raise CallFailed("unavailable", "the workspace's level can't be raised now", retryable=True)
     outcome.context = ToolContext(
         workspace=workspace,
         sandbox=parts.sandbox,
