@@ -159,10 +159,10 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
     remaining_s = None if call.deadline_ms is None else (call.deadline_ms - claim.now_ms) / 1000
     if outcome.sight is not None:
         outcome.progress = ProgressWriter(claim, parts.broker, parts.classify, outcome.sight)
-        if session.taint > session.workspace_level:
-            # A command may copy what it sees to another name, so the label rises before it starts.
-            if not await parts.broker.mark_workspace(claim, session.taint.value):
-                raise CallFailed("unavailable", "the workspace's level can't be raised now", retryable=True)
+        # A command may copy what it sees to another name, so the label rises before it starts.
+        must_rise = session.taint > session.workspace_level
+        if must_rise and not await parts.broker.mark_workspace(claim, session.taint.value):
+            raise CallFailed("unavailable", "the workspace's level can't be raised now", retryable=True)
     outcome.context = ToolContext(
         workspace=workspace,
         sandbox=parts.sandbox,
