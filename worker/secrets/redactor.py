@@ -26,6 +26,8 @@ _TO_SHAPES = bytes(
 )
 _DIGITS = re.compile(b"0*+")
 
+_RAREST_FIRST = b'"=~:/._-0123456789QZXJKVWYBGFHUPDCMLRNSOITAEzqjxkvwybgfhupdcmlrnsoitae'
+
 Find = Callable[[str], Iterator[tuple[int, int]]]
 
 
@@ -66,7 +68,9 @@ class Redactor:
         rules = [rule for rule in RULES if rule.name not in unwanted and (rule.by_default or rule.name in wanted)]
         values: tuple[KnownValue, ...] = read_known(known or {}, names)
         self._text_rules = [(needle, rule) for rule in rules if rule.where == "text" for needle in rule.needles]
-        self._run_rules = [(needle.encode(), rule) for rule in rules if rule.where == "run" for needle in rule.needles]
+        self._run_rules = _by_rarest_byte(
+            (needle.encode(), rule) for rule in rules if rule.where == "run" for needle in rule.needles
+        )
         self._shape_rules = [(shape.encode(), rule) for rule in rules if rule.shapes for shape in rule.shapes]
         needles = [(needle, value.name) for value in values for needle in value.needles]
         self._text_values = [(needle, name) for needle, name in needles if not needle.in_run]
@@ -128,13 +132,23 @@ class Redactor:
             for key, form, name in self._run_values:
                 if key in runs.joined:
                     yield name, PRIVATE_LEVEL, None, form.find(text)
-            for key, rule in self._run_rules:
-                if key in runs.joined:
-                    yield rule.name, rule.level, rule.tail, _at_places(rule, runs.places(key), text)
+            for byte, keyed in self._run_rules:
+                if byte in runs.joined:
+                    for key, rule in keyed:
+                        if key in runs.joined:
+                            yield rule.name, rule.level, rule.tail, _at_places(rule, runs.places(key), text)
         shapes = raw.translate(_TO_SHAPES)
         for key, rule in self._shape_rules:
             if key in shapes:
                 yield rule.name, rule.level, rule.tail, _at_shapes(rule, key, shapes, text)
+
+
+def _by_rarest_byte(keyed: Iterable[tuple[bytes, Rule]]) -> list[tuple[bytes, list[tuple[bytes, Rule]]]]:
+    """The keys grouped by a byte that each of them has: most texts lack most of these, and one look tells."""
+    groups: dict[bytes, list[tuple[bytes, Rule]]] = {}
+    for key, rule in keyed:
+        groups.setdefault(bytes([min(key, key=_RAREST_FIRST.find)]), []).append((key, rule))
+    return list(groups.items())
 
 
 def replace(text: str, spans: list[Span]) -> str:
