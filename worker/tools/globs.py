@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-_MAX_ALTERNATIVES = 1000
+_MAX_ALTERNATIVES = 256
 _CLASSES = {
     "alnum": r"^\W_",
     "alpha": r"^\W\d_",
@@ -69,43 +69,50 @@ def compile_literal(text: str, *, anchored: bool = False, case_sensitive: bool =
 
 
 def _parts(parts: list[str], *, brackets: bool) -> str:
-    out = []
-    for number, part in enumerate(parts):
-        last = number == len(parts) - 1
+    """A path's components. Between two `**` the first place that fits is as good as any, hence the atomic groups:
+    without them a pattern with many stars takes time without end."""
+    runs: list[list[str]] = [[]]
+    for part in parts:
         if part == "**":
-            out.append(".*" if last else "(?:.*/)?")
+            runs.append([])
         else:
-            out.append(_name(part, brackets=brackets) + ("" if last else "/"))
-    return "".join(out)
+            runs[-1].append(_name(part, brackets=brackets))
+    first, *others = ["/".join(run) for run in runs]
+    if not others:
+        return first
+    middle = [f"(?>(?:[^/]+/)*?{run}/)" for run in others[:-1] if run]
+    last = f"(?:[^/]+/)*{others[-1]}" if others[-1] else ".+"
+    return "".join([f"{first}/" if first else "", *middle, last])
 
 
 def _name(name: str, *, brackets: bool) -> str:
-    if name == "**":
-        return "[^/]*"
-    out = []
+    """One component. Stars are as in `_parts`: all but the last one settle for the first place that fits."""
+    runs: list[list[str]] = [[]]
     at = 0
     while at < len(name):
         char = name[at]
         if _EXTENDED.match(name, at):
             raise InvalidGlob(f"extended globs like {char}(...) are not supported; braces {{a,b}} are", at)
         if char == "*":
-            out.append("[^/]*")
-            while name[at + 1 : at + 2] == "*":
-                at += 1
+            if at == 0 or name[at - 1] != "*" or len(runs[-1]):
+                runs.append([])
         elif char == "?":
-            out.append("[^/]")
+            runs[-1].append("[^/]")
         elif char == "[" and brackets:
             source, at = _bracket(name, at)
-            out.append(source)
+            runs[-1].append(source)
         elif char == "\\":
             at += 1
             if at == len(name):
                 raise InvalidGlob("the pattern ends in a backslash")
-            out.append(re.escape(name[at]))
+            runs[-1].append(re.escape(name[at]))
         else:
-            out.append(re.escape(char))
+            runs[-1].append(re.escape(char))
         at += 1
-    return "".join(out)
+    first, *others = ["".join(run) for run in runs]
+    if not others:
+        return first
+    return "".join([first, *(f"(?>[^/]*?{run})" for run in others[:-1]), "[^/]*", others[-1]])
 
 
 def _bracket(name: str, start: int) -> tuple[str, int]:

@@ -86,7 +86,7 @@ class Engine:
             )
         errors = bytearray()
         try:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone, or of another user
                 resource.prlimit(process.pid, resource.RLIMIT_DATA, (_MAX_DATA_BYTES, _MAX_DATA_BYTES))
             ended.reason = _drain(process, take, errors, time.monotonic() + budget_s)
         finally:

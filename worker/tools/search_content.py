@@ -182,23 +182,24 @@ def _invalid(complaint: str, args: SearchFilesArgs) -> CallFailed:
     caret = next((line for line in lines if line.strip() and not line.strip("^ ")), None)
     where = ""
     if message and caret:
-        # The engine indents by four and wraps the expression in (?:...).
-        position = caret.index("^") - 4 - len("(?:")
-        if position < 0:
-            position = max(_unclosed(args.pattern), 0)
-        where = f" at position {position}"
+        # The engine indents by four and wraps the expression in (?:...), which an odd parenthesis upsets.
+        odd = _odd_parenthesis(args.pattern)
+        position = odd if odd >= 0 and "group" in message else caret.index("^") - 4 - len("(?:")
+        where = f" at position {max(position, 0)}"
     if not message:
         message = lines[0].removeprefix("rg: ") if lines else complaint
     hint = None if args.literal else "to search for it as plain text, pass literal=true"
     return CallFailed("invalid_call", f"invalid regex: {message}{where}", hint=hint)
 
 
-def _unclosed(pattern: str) -> int:
-    """Where the last group that is never closed begins; -1 if all are."""
+def _odd_parenthesis(pattern: str) -> int:
+    """The first group that is closed but not opened, else the last that is opened but not closed; -1 if none is."""
     begun = []
     for found in re.finditer(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", pattern, re.DOTALL):
         if found[0] == "(":
             begun.append(found.start())
-        elif found[0] == ")" and begun:
+        elif found[0] == ")":
+            if not begun:
+                return found.start()
             begun.pop()
     return begun[-1] if begun else -1

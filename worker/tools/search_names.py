@@ -129,7 +129,7 @@ class _Found:
 
 def _match(workspace: Workspace, base: tuple[bytes, ...], path: bytes) -> Match | None:
     """The match as told, if it is really there, beneath the root, by a look of our own."""
-    parts = (*base, *path.split(b"/"))
+    parts = (*base, *(part for part in path.split(b"/") if part != b"."))
     whole = b"/".join(parts)
     if is_hidden(whole) and not (base and is_hidden(base[0])):
         return None
