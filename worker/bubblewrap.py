@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where commands find programs."""
+
 MINIMUM_VERSION = (0, 8)
 """The first with --disable-userns and --size."""
 
@@ -33,9 +36,9 @@ ETC = (
 """What they may read of /etc: nothing that holds a secret, nothing that a resolver or a login needs."""
 
 
-def candidates(path: str | None = None) -> list[str]:
+def candidates() -> list[str]:
     """Where a bwrap may be found, the host's own first: only it has an AppArmor profile on some systems."""
-    found = [shutil.which("bwrap", path=path or os.defpath), os.path.join(os.path.dirname(sys.executable), "bwrap")]
+    found = [shutil.which("bwrap", path=SYSTEM_PATH), os.path.join(os.path.dirname(sys.executable), "bwrap")]
     return list(dict.fromkeys(name for name in found if name and os.access(name, os.X_OK)))
 
 

@@ -158,7 +158,9 @@ def _close_all_but(kept: list[int]) -> None:
 
 
 def _explain(jobs: socket.socket, error: BaseException) -> None:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)
+    text = repr(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     try:
         jobs.send(json.dumps({"failed": text}).encode())
     except OSError:

@@ -27,7 +27,7 @@ _SETUP_FAILED = 125
 _LIMIT_OF_SIGNAL: dict[str | None, str] = {"XCPU": "cpu", "XFSZ": "file_size"}
 _LIMIT_OF_WORDS = {
     "file_size": (b"File size limit exceeded", b"File too large"),
-    "memory": (b"Cannot allocate memory", b"cannot allocate memory", b"MemoryError", b"std::bad_alloc"),
+    "memory": (b"annot allocate memory", b"MemoryError", b"std::bad_alloc", b"memory exhausted", b"ut of memory"),
     "processes": (b"fork: Resource temporarily unavailable", b"fork: retry: Resource temporarily unavailable"),
     "cpu": (b"CPU time limit exceeded",),
 }
@@ -268,6 +268,8 @@ class Run:
             ran.timed_out = False
             ran.limits_hit.remove("wall")
         ran.signal = signal_named(ran.exit_code)
+        if report["peak_bytes"] >= self._limits.memory_bytes and "memory" not in ran.limits_hit:
+            ran.limits_hit.append("memory")
         for limit in _limits_in(ran.signal, ran.exit_code, self._drains[1].capture):
             if limit not in ran.limits_hit:
                 ran.limits_hit.append(limit)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from worker import bubblewrap, landlock, seccomp
+from worker.bubblewrap import SYSTEM_PATH
+from worker.probes import Probe, probe
 from worker.slots import Launch, LauncherFailed, Slot, Slots
 
 log = logging.getLogger("toolreef")
@@ -22,9 +24,6 @@ Tier = Literal["bwrap", "landlock"]
 
 TIERS: tuple[Tier, ...] = ("bwrap", "landlock")
 """Strongest first."""
-
-SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where commands find programs."""
 
 REMEDY = (
     "let the worker make user namespaces (kernel.unprivileged_userns_clone, user.max_user_namespaces, an AppArmor "
@@ -51,10 +50,11 @@ _SAY_AGAIN_S = 60.0
 
 
 class SandboxUnavailable(Exception):
-    """No tier works here. The message names the call that failed; `remedy` says what to change."""
+    """No tier works here. `problem` names the call that failed, `remedy` says what to change; the message has both."""
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(f"{message}; {remedy}" if remedy else message)
+        self.problem = message
         self.remedy = remedy
 
 
@@ -112,6 +112,23 @@ def detect(
     return Sandbox("none", Slots({"tier": "none", "bash": bash}), read_only, tuple(problems), mode == "prefer")
 
 
+def describe(mode: SandboxMode = "require") -> list[Probe]:
+    """What the host offers for the wall, then each tier tried, then what `mode` makes of it. For `toolreef doctor`."""
+    found = probe()
+    works: list[str] = []
+    for tier in TIERS:
+        try:
+            detect("require", tiers=(tier,)).close()
+            works.append(f"{tier}+seccomp")
+            found.append(Probe(f"sandbox {tier}", True, "passes its self-test"))
+        except SandboxUnavailable as error:
+            found.append(Probe(f"sandbox {tier}", False, error.problem, error.remedy))
+    tier_taken = works[0] if works and mode != "off" else "none"
+    needed = mode == "require"
+    found.append(Probe("sandbox", bool(works) or not needed, f"{mode}: {tier_taken}", REMEDY, needed))
+    return found
+
+
 def _plans(tiers: tuple[Tier, ...], bash: str, problems: list[str]) -> list[tuple[str, dict[str, Any]]]:
     plans: list[tuple[str, dict[str, Any]]] = []
     try:
@@ -120,7 +137,7 @@ def _plans(tiers: tuple[Tier, ...], bash: str, problems: list[str]) -> list[tupl
         problems.append(f"seccomp: {error}")
         return plans
     if "bwrap" in tiers:
-        found = bubblewrap.candidates(SYSTEM_PATH)
+        found = bubblewrap.candidates()
         if not found:
             problems.append("bwrap: not installed")
         for binary in found:

@@ -25,7 +25,14 @@ _PROGRAM = (
 
 
 class LauncherFailed(Exception):
-    """The launcher, or what it was to start, failed: the message names the call."""
+    """The launcher, or what it was to start, failed: the message names the call.
+
+    `started` says that the command may have run.
+    """
+
+    def __init__(self, message: str, *, started: bool = False) -> None:
+        super().__init__(message)
+        self.started = started
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,9 +114,9 @@ class Slot:
         except BlockingIOError:
             return None
         except OSError as error:
-            raise LauncherFailed(f"the launcher's runner is gone: {error.strerror}") from error
+            raise LauncherFailed(f"the launcher's runner is gone: {error.strerror}", started=True) from error
         if not data:
-            raise LauncherFailed("the launcher's runner is gone")
+            raise LauncherFailed("the launcher's runner is gone", started=True)
         report: dict[str, Any] = json.loads(data)
         return report if report["job"] == self._number else None
 
@@ -161,6 +168,9 @@ class Slots:
             answer = f"no answer ({error})"
         if answer != "ready":
             ours.close()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
             raise LauncherFailed(f"the launcher does not start: {answer or 'it died'}")
         self._socket = ours
 

@@ -31,6 +31,8 @@ class ToolContext:
     call: str
     deadline: float | None = None
     progress: OnProgress | None = None
+    writable: bool = True
+    """False runs commands with the workspace read-only."""
     opened: list[str] = field(default_factory=list)
     """Canonical paths, relative to the workspace, of what the tool really opened: they decide the reply's level."""
     partial_output: Output | None = None

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from contracts.replies import EffectState
 from contracts.tools import RunCommandArgs, RunCommandOutput
+from worker.bubblewrap import SYSTEM_PATH
 from worker.failures import CallFailed
 from worker.process import Command, Ran, Run
 from worker.relay import Stream
-from worker.sandbox import SYSTEM_PATH
 from worker.slots import LauncherFailed
 from worker.tools.context import ToolContext
 from worker.workspace import InvalidPath, Outside, Workspace
@@ -79,6 +79,7 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
                 cwd=place.cwd,
                 cwd_fd=place.cwd_fd,
                 env=_environment(context, place.cwd),
+                writable=context.writable,
                 timeout_s=_timeout_s(args, context),
             ),
             context.limits,
@@ -89,7 +90,7 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
         try:
             ran = await running.finish()
         except LauncherFailed as error:
-            effect: EffectState = "none" if running.ran.duration_s == 0 else "unknown"
+            effect: EffectState = "unknown" if error.started else "none"
             raise CallFailed("unavailable", f"the command could not be started: {error}", effect=effect) from error
         finally:
             if running.ran.cancelled:
