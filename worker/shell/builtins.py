@@ -210,11 +210,25 @@ def _decode_to_file(call: Call, state: State) -> None:
                 state.files[where] = UNKNOWN
 
 
+def _history(call: Call, state: State) -> None:
+    """`history -s text` remembers, `-a` and `-w` write what was remembered to a file."""
+    arguments = call.argv[1:]
+    if arguments[:1] == ("-s",):
+        before = state.value("history")
+        state.assign("history", (before if isinstance(before, str) else "") + " ".join(arguments[1:]) + "\n")
+    elif arguments[:1] and arguments[0] in ("-a", "-w") and len(arguments) > 1:
+        where = join(state.cwd, arguments[1])
+        kept = state.value("history")
+        if where is not None and isinstance(kept, str):
+            state.files[where] = kept
+
+
 EFFECTS: dict[str, Callable[[Call, State], None]] = {
     "cd": _cd, "chdir": _cd, "pushd": _pushd, "popd": _popd, "export": _declare, "declare": _declare,
     "local": _declare, "typeset": _declare, "readonly": _declare, "unset": _unset, "set": _set, "shift": _shift,
     "alias": _alias, "shopt": _shopt, "read": _read, "printf": _printf, "mapfile": _mapfile, "readarray": _mapfile,
-    "hash": _hash, "cp": _copy, "mv": _copy, "ln": _copy, "install": _copy, "link": _copy, "curl": _download,
+    "hash": _hash,
+    "history": _history, "cp": _copy, "mv": _copy, "ln": _copy, "install": _copy, "link": _copy, "curl": _download,
     "wget": _download, "wget2": _download, "aria2c": _download, "tee": _tee, "sponge": _tee, "dd": _dd,
     "openssl": _decode_to_file, "gpg": _decode_to_file,
 }  # fmt: skip

@@ -34,7 +34,8 @@ _RUNS = re.compile(
 
 _REMOVES = re.compile(
     rf"\b(rmtree|rm_rf|rm_r|remove_tree|remove_entry_secure|rmSync|rmdirSync|rmdir|removedirs|unlink|unlinkSync|"
-    rf"remove|rm|delete_tree|remove_entry|removeSync|emptyDirSync)\s*[( ]\s*(?:pathlib\.|Path\()?\(?\s*({STRING})",
+    rf"remove|rm|delete_tree|remove_entry|removeSync|emptyDirSync|delete)"
+    rf"\s*[( ]\s*(?:pathlib\.|Path\()?\(?\s*({STRING})",
     re.DOTALL,
 )
 _PATH_METHOD = re.compile(rf"Path\(\s*({STRING})\s*\)\.(\w+)\(", re.DOTALL)
@@ -63,6 +64,15 @@ _DECODE = re.compile(
 )
 
 
+_HOME = re.compile(
+    r"(?:os\.path\.)?expanduser\(\s*['\"]~['\"]\s*\)|(?:pathlib\.)?Path\.home\(\)|os\.environ\[['\"]HOME['\"]\]|"
+    r"(?:os\.)?(?:getenv|environ\.get)\(\s*['\"]HOME['\"]\s*\)|ENV\[['\"]HOME['\"]\]|\$ENV\{['\"]?HOME['\"]?\}|"
+    r"process\.env\.HOME|(?:require\(['\"]os['\"]\)|os)\.homedir\(\)|Dir\.home"
+)
+_CWD = re.compile(r"os\.getcwd\(\)|process\.cwd\(\)|Dir\.pwd|(?:pathlib\.)?Path\.cwd\(\)")
+_GETATTR = re.compile(r"getattr\(\s*[\w.]+\s*,\s*['\"](\w+)['\"]\s*\)")
+_JOINED = re.compile(rf"(?:''|\"\")\.join\(\s*[\[(]((?:\s*{STRING}\s*,?)+)[\])]\s*\)", re.DOTALL)
+_PERL_QUOTE = re.compile(r"\bqq?\s*[({\[<]([^)}\]>\"\\]*)[)}\]>]")
 _RENAMES = re.compile(
     r"\b(system|popen|run|call|check_output|check_call|Popen|rmtree|exec|execSync|spawn|spawnSync|execFile|execFileSync|"
     r"rmSync|remove|unlink|getoutput)\s*(?:as\s+|:\s*)(\w+)"
@@ -93,7 +103,7 @@ _LOCKED_BACKTICKS = frozenset({"perl", "ruby", "php"})
 
 _ANY_HINT = re.compile(
     r"system|open|exec|run|call|check_|output|spawn|sh\b|passthru|rm|remove|unlink|rmdir|fork|kill|chmod|Path|read|write|"
-    r"file_|copy|`|qx|%x|eval|compile|load|assert|Function|execute|\$"
+    r"file_|copy|`|qx|%x|eval|compile|load|delete|assert|Function|execute|\$"
 )  # fmt: skip
 
 
@@ -122,7 +132,10 @@ def _decoded(match: re.Match[str]) -> str:
 
 def _general(language: str, text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
-    text = _DECODE.sub(_decoded, text)
+    text = _HOME.sub('"@HOME@"', _DECODE.sub(_decoded, text))
+    text = _CWD.sub('"."', _GETATTR.sub(r"\1", _JOINED.sub(_joined, text)))
+    if language == "perl":
+        text = _PERL_QUOTE.sub(r'"\1"', text)
     for _ in range(8):
         joined = _CONCAT.sub(r"\1\2\3\1", text)
         if joined == text:
@@ -145,8 +158,8 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
     if _KILLS.search(text):
         found += inner.argv(["kill", "-9", "-1"], label)
     for call, operand in _REMOVES.findall(text)[:64]:
-        recursive = call not in ("unlink", "unlinkSync", "remove", "rm", "rmdir")
-        found += inner.argv(["rm", "-rf" if recursive else "-f", literal(operand)], label)
+        recursive = call not in ("unlink", "unlinkSync", "remove", "rm", "rmdir", "delete")
+        found += _file_command("rm -rf" if recursive else "rm -f", literal(operand), label)
     for operand, method in _PATH_METHOD.findall(text)[:64]:
         found += _path_method(literal(operand), method, label)
     for call, operand, mode in _OPENS.findall(text)[:64]:
@@ -159,6 +172,9 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
         path = literal(operand)
         if re.fullmatch(r"[+]?[<>]{1,2}(:\w+)?", path) and mode:
             path = path[:1] + literal(mode)
+        if language in ("perl", "ruby") and (path[:1] == "|" or path[-1:] == "|"):
+            found += inner.script(path.strip("|"), label)
+            continue
         if path[:1] in "><|" and language == "perl":
             writes, path = path[0] == ">", path.lstrip("><| ")
         found += inner.argv(["tee" if writes else "cat", path], label, "")
@@ -170,8 +186,18 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
     return found
 
 
+def _joined(match: re.Match[str]) -> str:
+    return '"' + "".join(literal(one) for one in _STRINGS.findall(match.group(1))).replace('"', '\\"') + '"'
+
+
 def _put(value: str, match: re.Match[str]) -> str:
     return f"{match.group(1)}{value}"
+
+
+def _file_command(command: str, path: str, label: str) -> list[Inner]:
+    if "@HOME@" in path:
+        return inner.script(f'{command} "{path.replace("@HOME@", "$HOME")}"', label)
+    return inner.argv([*command.split(), path], label)
 
 
 def _path_method(path: str, method: str, label: str) -> list[Inner]:

@@ -104,6 +104,8 @@ class Commands(Runner):
                     continue
                 value = (before or "") + value
             values[name] = value
+            if "[$(" in value or "[`" in value:
+                self.prompt_expanded(value)
             if is_followed(name):
                 self.follow_variable(name, value)
             if not only_for_command or name == "IFS":
@@ -125,21 +127,30 @@ class Commands(Runner):
         before = self.state.value(node.name) if node.append else ()
         older = before if isinstance(before, tuple) else (before,) if before else ()
         self.state.assign(node.name, (*older, *items))
+        if is_followed(node.name):
+            for item in items:
+                self.follow_variable(node.name, item)
 
     def redirected(self, nodes: list[Redirect], stdin: str | None) -> tuple[tuple[tuple[str, str], ...], str | None]:
         """Redirections as (operator, target), and what standard input is after them."""
         found: list[tuple[str, str]] = []
         for node in nodes:
             target = expand.text(self, node.target)
-            if node.op in ("<<", "<<-"):
-                stdin = target
-            elif node.op == "<<<":
-                stdin = target + "\n"
+            if node.op in ("<<", "<<-", "<<<"):
+                given = target if node.op != "<<<" else target + "\n"
+                if node.fd in ("", "0"):
+                    stdin = given
+                else:
+                    self.state.files[f"/dev/fd/{node.fd}"] = given
+            elif node.op == "<&" and target.isdigit() and target != "0":
+                stdin = self.state.files.get(f"/dev/fd/{target}", stdin)
             elif node.op in ("<", "<>"):
                 path = join(self.state.cwd, target)
                 found.append((node.op, target))
                 if node.fd in ("", "0"):
                     stdin = self._file_content(path)
+                else:
+                    self.state.files[f"/dev/fd/{node.fd}"] = self._file_content(path)
             elif not (node.op in (">&", "<&") and target.rstrip("-").isdigit()):
                 found.append((node.op if node.fd in ("", "1") else "2" + node.op, target))
         return tuple(found), stdin

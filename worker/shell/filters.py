@@ -47,10 +47,15 @@ def decoded_base64(call: Call, state: State) -> str | None:
         return None
     try:
         if call.argv[0].endswith("32"):
-            return base64.b32decode(text.strip() + "=" * (-len(text.strip()) % 8)).decode("utf-8", "replace")
+            return base64.b32decode(_padded(text)).decode("utf-8", "replace")
         return base64.b64decode(re.sub(r"[^A-Za-z0-9+/]", "", text) + "==").decode("utf-8", "replace")
     except (ValueError, binascii.Error):
         return None
+
+
+def _padded(text: str) -> str:
+    bare = re.sub(r"[\s=]", "", text).upper()
+    return bare + "=" * (-len(bare) % 8)
 
 
 def openssl(call: Call, state: State) -> str | None:

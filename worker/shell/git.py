@@ -14,7 +14,7 @@ _GIT_CONFIG = re.compile(
     r"sequence\.editor|credential(\..*)?\.helper|gpg(\..*)?\.program|pager\..*|diff\.external|diff\..*\.(command|textconv)|"
     r"difftool\..*\.cmd|mergetool\..*\.cmd|merge\..*\.driver|filter\..*\.(clean|smudge|process)|man\..*\.cmd|"
     r"browser\..*\.(cmd|path)|web\.browser|uploadpack\.packobjectshook|remote\..*\.(uploadpack|receivepack|vcs)|"
-    r"sendemail\..*cmd|interactive\.difffilter|trailer\..*\.(command|cmd)|submodule\..*\.update|init\.templatedir|"
+    r"sendemail\..*cmd|interactive\.difffilter|tar\..*\.command|trailer\..*\.(command|cmd)|submodule\..*\.update|init\.templatedir|"
     r"instaweb\.httpd|transfer\.credentialsinurl|protocol\.ext\.allow)",
     re.I | re.S,
 )
@@ -70,7 +70,8 @@ def _git_subcommand(command: str, arguments: list[str], executed: list[str]) -> 
         for text in executed:
             found += inner.script(text, f"git {command} -x")
     elif command == "config":
-        words = [word for word in arguments if not word.startswith("-") and word != "set"]
+        parsed = parse(arguments, "ft", ("file", "blob", "type", "default", "comment"), ("global", "local", "add"))
+        words = [word for word in parsed.operands if word != "set"]
         if len(words) >= 2:
             found += _git_config(words[0], words[1])
     elif command == "bisect" and arguments[:1] == ["run"]:

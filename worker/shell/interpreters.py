@@ -31,7 +31,7 @@ def given(name: str, call: Call) -> list[Inner]:
     language, code_options, valued = INTERPRETERS[row]
     arguments = call.argv[1:]
     if language == "vim":
-        return _vim(row, arguments)
+        return _vim(row, arguments, call.stdin)
     if language == "emacs":
         return _emacs(arguments, call)
     if row == "php" and "S" in "".join(arguments[:1]):
@@ -53,7 +53,8 @@ def given(name: str, call: Call) -> list[Inner]:
     if found:
         return found
     if language in _CODE_OPERAND:
-        return inner.code(operands[0], language, row) if operands else []
+        given_values = "".join(f'{name}="{value}";' for name, _, value in map(_partition, parsed.values("v")))
+        return inner.code(given_values + operands[0], language, row) if operands else []
     if language in ("sqlite", "lftp"):
         return _with_input(found, call, language, [one for word in operands for one in inner.code(word, language, row)])
     if parsed.has("m"):
@@ -63,6 +64,10 @@ def given(name: str, call: Call) -> list[Inner]:
     return _with_input(found, call, language, found)
 
 
+def _partition(text: str) -> tuple[str, str, str]:
+    return text.partition("=")
+
+
 def _with_input(found: list[Inner], call: Call, language: str, more: list[Inner]) -> list[Inner]:
     if call.stdin is not None:
         kind = "data" if language in ("ed", "bc", "dc", "sqlite", "gnuplot", "lftp", "m4") else "code"
@@ -70,10 +75,12 @@ def _with_input(found: list[Inner], call: Call, language: str, more: list[Inner]
     return more
 
 
-def _vim(row: str, arguments: tuple[str, ...]) -> list[Inner]:
+def _vim(row: str, arguments: tuple[str, ...], stdin: str | None) -> list[Inner]:
     found: list[Inner] = []
+    if stdin:
+        found.append(Inner("data", stdin, f"{row} reading its input", language="vim"))
     for at, word in enumerate(arguments):
-        if word in ("-c", "--cmd", "-S") and at + 1 < len(arguments):
+        if (word in ("--cmd", "-S") or re.fullmatch(r"-[a-zA-Z]*c", word)) and at + 1 < len(arguments):
             following = arguments[at + 1]
             found += inner.code(following, "vim", f"{row} -c") if word != "-S" else inner.file(following, "vim", row)
         elif word.startswith("+") and len(word) > 1:
@@ -88,6 +95,8 @@ def _emacs(arguments: tuple[str, ...], call: Call) -> list[Inner]:
     for at, word in enumerate(arguments):
         if word in ("--eval", "-eval", "--execute", "-execute") and at + 1 < len(arguments):
             found += inner.code(arguments[at + 1], "emacs", "emacs --eval")
+        elif word in ("--script", "-script", "-l", "--load", "-load", "-x") and at + 1 < len(arguments):
+            found += inner.file(arguments[at + 1], "emacs", "emacs --script")
         elif word.startswith(("--eval=", "--execute=")):
             found += inner.code(word.partition("=")[2], "emacs", "emacs --eval")
     return found

@@ -7,6 +7,7 @@ import re
 from worker.shell import inner
 from worker.shell.inner import Inner
 from worker.shell.literals import STRING, literal
+from worker.shell.marks import UNKNOWN
 
 _AWK_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 
@@ -61,7 +62,7 @@ _SED_W = re.compile(r"(?:^|[;\n{/0-9$ ])w[ \t]+([^\n;}]+)")
 def sed(text: str, label: str) -> list[Inner]:
     found: list[Inner] = []
     for match in _SED_E.finditer(text):
-        found += inner.script(match.group(1) or "", label)
+        found += inner.script(match.group(1) or UNKNOWN, label)
     for match in _SED_S.finditer(text):
         found += inner.script(re.sub(r"\\(.)", r"\1", match.group(3)), label)
     for match in _SED_W.finditer(text):

@@ -79,8 +79,16 @@ def fd(call: Call) -> list[Inner]:
     found: list[Inner] = []
     for at, word in enumerate(call.argv):
         if word in ("-x", "-X", "--exec", "--exec-batch"):
-            command = [part.replace("{}", f"./{LISTED}") for part in call.argv[at + 1 :]]
-            found += inner.argv(command, f"fd {word}")
+            operands = parse(
+                call.argv[1:at], "eEdtSogj", ("extension", "exclude", "max-depth", "type", "size")
+            ).operands
+            narrow = any(part in ("-e", "--extension", "-S", "--size") for part in call.argv[1:at]) or (
+                operands[:1] not in ([], ["."], [""])
+            )
+            for root in operands[1:] or ["."]:
+                path = f"{root.rstrip('/')}/{'some' if narrow and root != '/' else ''}{LISTED}"
+                command = [part.replace("{}", path) for part in call.argv[at + 1 :]]
+                found += inner.argv(command if "{}" in call.argv[at + 1 :] else [*command, path], f"fd {word}")
             break
         if word.startswith(("--exec=", "--exec-batch=")):
             found += inner.script(word.partition("=")[2], "fd --exec")
@@ -126,6 +134,15 @@ def option_runs(
         return found
 
     return take
+
+
+def plus_bang(call: Call) -> list[Inner]:
+    """`less '+!text'`, `nano -s text`."""
+    found: list[Inner] = []
+    for word in call.argv[1:]:
+        if word.startswith(("+!", "++!")):
+            found += inner.script(word.lstrip("+!"), f"{call.argv[0]} +!")
+    return found
 
 
 def man(call: Call) -> list[Inner]:

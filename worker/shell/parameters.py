@@ -105,6 +105,8 @@ def _element(host: Host, name: str, subscript: list[Token]) -> Value | None:
 def applied(host: Host, param: Param, value: Value | None) -> Value:
     """The value after the operator; UNSET where nothing is known of a variable."""
     op = param.op
+    if any(token.kind == "s" for token in param.argument):
+        host.text_of(param.argument)
     if param.prefix == "#":
         return str(len(value)) if isinstance(value, str) and marks.is_known(value) else UNKNOWN
     if op in (":-", "-", ":=", "="):

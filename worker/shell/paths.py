@@ -7,10 +7,15 @@ import posixpath
 
 from worker.shell.marks import UNKNOWN, has_value_mark
 
+_CLIMB = 8
+"""So many `..` reach the root from anywhere a workspace is likely to be."""
+
 
 @functools.lru_cache(maxsize=2048)
 def join(cwd: str | None, path: str) -> str | None:
     """The canonical absolute path, or None when it hangs on an unknown directory."""
+    if path.count("../") >= _CLIMB and not path.startswith("/"):
+        return "/"
     if not path.startswith("/"):
         if path[:1] and has_value_mark(path[:1]):
             return None

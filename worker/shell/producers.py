@@ -78,7 +78,7 @@ def _echo(call: Call, state: State) -> str:
         flags = arguments.pop(0)
         newline = "" if "n" in flags else newline
         escapes = "e" in flags or (escapes and "E" not in flags)
-    text = " ".join(marks.literal_globs(argument) for argument in arguments)
+    text = " ".join(arguments)
     return (decode(text) if escapes else text) + newline
 
 
@@ -86,7 +86,7 @@ _FORMAT = re.compile(r"%(?:[-+ #0]*(?:\d+|\*)?(?:\.\d+)?)([a-zA-Z%])")
 
 
 def _printf(call: Call, state: State) -> str:
-    arguments = [marks.literal_globs(argument) for argument in call.argv[1:]]
+    arguments = list(call.argv[1:])
     if arguments[:1] == ["--"]:
         arguments = arguments[1:]
     if arguments[:1] == ["-v"]:
@@ -135,7 +135,16 @@ def _cat(call: Call, state: State) -> str:
 
 
 def _head(call: Call, state: State) -> str | None:
-    return input_of(call, state, "nc")
+    return _picked(input_of(call, state, "nc"))
+
+
+def _picked(text: str | None) -> str | None:
+    """Some of the names that were listed, rather than all."""
+    return text.replace(LISTED, f"some{LISTED}") if text is not None and LISTED in text else text
+
+
+def _grep(call: Call, state: State) -> str | None:
+    return _picked(call.stdin)
 
 
 def _which(call: Call, state: State) -> str | None:
@@ -184,7 +193,9 @@ def _find(call: Call, state: State) -> str:
 
 def _ls(call: Call, state: State) -> str:
     operands = [word for word in call.argv[1:] if not word.startswith("-")]
-    return "".join((word if marks.has_glob(word) else LISTED) + "\n" for word in operands or ["."])
+    if not operands:
+        return f"./{LISTED}\n"
+    return "".join((word if marks.has_glob(word) else LISTED) + "\n" for word in operands)
 
 
 def _seq(call: Call, state: State) -> str:
@@ -207,6 +218,8 @@ _MAKERS: dict[str, Callable[[Call, State], str | None]] = {
     "rev": rev, "tr": tr, "sed": sed, "head": _head, "tail": _head, "cut": cut, "which": _which, "command": _which,
     "type": _which, "pwd": _pwd, "mktemp": _mktemp, "git": _git, "dirname": _dirname, "basename": _basename,
     "realpath": _realpath, "readlink": _realpath, "find": _find, "fd": _ls, "ls": _ls, "seq": _seq, "tee": _through,
-    "sort": _through, "uniq": _through, "grep": _through, "pv": _through, "sponge": _through, "wget": _wget,
+    "sort": _through, "uniq": _through,
+    "grep": _grep,
+    "egrep": _grep, "pv": _through, "sponge": _through, "wget": _wget,
     "dos2unix": _through, "fold": _through, "stdbuf": _through, "strings": _through, "iconv": _through,
 }  # fmt: skip

@@ -267,7 +267,9 @@ class Reader(SimpleReader):
             while self.at < len(self.text) and self.text[self.at] not in ")\n":
                 before = self.at
                 self.blank()
-                self.word()
+                pattern = self.word()
+                if isinstance(pattern, list):
+                    node.words = [*(node.words or []), pattern]
                 if self.at == before:
                     if self.text[self.at] == "(":
                         self.skip_parens()

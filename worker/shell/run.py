@@ -22,7 +22,26 @@ from worker.shell.producers import printed
 from worker.shell.state import Call, State
 from worker.shell.wrappers import unwrapped
 
+_RECURSIVE = re.compile(r"-[a-zA-Z]*[rR]|--rec")
 _MAX_TRAIL = 16
+_ARITHMETIC = frozenset(
+    [
+        "test",
+        "[",
+        "let",
+        "declare",
+        "typeset",
+        "local",
+        "readonly",
+        "export",
+        "printf",
+        "read",
+        "unset",
+        "mapfile",
+        "wait",
+    ]
+)
+"""Builtins that evaluate a subscript in their arguments, substitutions and all."""
 _DECLARES = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _INHERIT = frozenset({"env", "command", "builtin", "exec", "nohup", "timeout", "time", "nice"})
 
@@ -116,7 +135,8 @@ class Runner:
             return self.run(_with(call, (bare, *call.argv[1:])))
         if marks.only_marks(name):
             if LISTED not in name:
-                self.find("unknown_command", marks.plain(" ".join(call.argv)))
+                unset = not name.strip(UNSET)
+                self.find("unset_command" if unset else "unknown_command", marks.plain(" ".join(call.argv)))
             self.run_as_any(call)
             return UNKNOWN
         if not marks.has_glob(name):
@@ -131,7 +151,9 @@ class Runner:
         return UNKNOWN
 
     def run_as_any(self, call: Call) -> None:
-        """A command whose name nobody knows may be `rm`: its arguments are judged as if it were."""
+        """A command whose name nobody knows may be `rm`: with a recursive option, it is judged as if it were."""
+        if not any(_RECURSIVE.match(word) for word in call.argv[1:]):
+            return
         self.calls.append(_with(call, ("rm", *call.argv[1:]), ("an unknown command",)))
 
     def _file_as_command(self, call: Call, word: str) -> str | None:
@@ -156,6 +178,10 @@ class Runner:
         raise NotImplementedError
 
     def _known(self, name: str, call: Call) -> str:
+        if name in _ARITHMETIC:
+            for word in call.argv[1:]:
+                if "[$(" in word or "[`" in word:
+                    self.prompt_expanded(word)
         effect = EFFECTS.get(name)
         if effect is not None:
             effect(call, self.state)

@@ -133,7 +133,9 @@ class Walker(Commands):
             return "".join(outputs)
         if kind in ("test", "arith"):
             for word in node.words or []:
-                expand.text(self, word)
+                found = expand.text(self, word)
+                if "[$(" in found or "[`" in found:
+                    self.prompt_expanded(found)
             return ""
         return self._loop(node, stdin)
 

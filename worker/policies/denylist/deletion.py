@@ -6,6 +6,7 @@ import re
 
 from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
+from worker.shell import written
 from worker.shell.launchers import find_roots, is_narrow
 from worker.shell.marks import LISTED, UNSET
 from worker.shell.options import parse
@@ -41,9 +42,7 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         return _mirror(call, place)
     if name == "git" and "clean" in call.argv:
         return None
-    if name in ("cp", "install", "ln", "tee", "dd", "tar", "unzip"):
-        return _replace(name, call, place)
-    return None
+    return _replace(name, call, place)
 
 
 def _remove(name: str, call: Call, place: Place) -> Match | None:
@@ -117,20 +116,9 @@ def _mirror(call: Call, place: Place) -> Match | None:
 
 def _replace(name: str, call: Call, place: Place) -> Match | None:
     """Files of the system written over by a command's own operands."""
-    targets: list[str] = []
-    if name == "dd":
-        targets = [word[3:] for word in call.argv if word.startswith("of=")]
-    elif name == "tee":
-        targets = [word for word in call.argv[1:] if not word.startswith("-")]
-    elif name in ("cp", "mv", "install", "ln"):
-        parsed = parse(call.argv[1:], "tSmog", ("target-directory", "suffix", "mode", "owner", "group"), ("directory",))
-        targets = parsed.values("t", "target-directory") or parsed.operands[-1:]
-        if name == "install" and parsed.has("d", "directory"):
-            return None
-    elif name == "tar":
+    targets = written.targets(name, call)
+    if name == "tar" and re.match(r"-*[a-z]*x|--extract|--get", "".join(call.argv[1:2])):
         targets = parse(call.argv[1:], "Cf", ("directory", "file")).values("C", "directory")
-        if not re.match(r"-*[a-z]*x|--extract|--get", "".join(call.argv[1:2])):
-            return None
     for target in targets:
         path = place.resolve(call.cwd, target)
         if path is None or UNSET in target:

@@ -30,6 +30,7 @@ _MAKES = frozenset({
 _LISTS = frozenset(
     {
         "-l",
+        "--show",
         "--list",
         "-h",
         "--help",

@@ -7,9 +7,9 @@ import re
 from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
 from worker.shell import marks
-from worker.shell.options import parse
 from worker.shell.paths import contains
 from worker.shell.state import Call
+from worker.shell.written import targets
 
 _START_UP = re.compile(
     r"\.(bashrc|bash_profile|bash_login|profile|bash_logout|bash_aliases|zshrc|zshenv|zprofile|zlogin|zlogout|kshrc|"
@@ -37,6 +37,7 @@ _HOME_SECRETS = re.compile(
 )
 _WELL_KNOWN = ("/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/root/.ssh/id_rsa", "/root/.ssh/id_ed25519")
 _KNOWN_AT_HOME = (".ssh/id_rsa", ".ssh/id_ed25519", ".ssh/id_ecdsa", ".aws/credentials", ".netrc", ".git-credentials")
+_SECRET_DIRECTORY = re.compile(r"/\.(ssh|aws|gnupg)/[^/]*$")
 _VALUE_PREFIX = re.compile(r"^(?:[\w-]*=)?@?(?:file://)?")
 _READERS = frozenset({
     "cat", "less", "more", "head", "tail", "tac", "nl", "bat", "batcat", "xxd", "od", "hexdump", "strings",
@@ -68,7 +69,7 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
             return written(word, call, place)
     if name == "git" and "config" in arguments and {"--global", "--system"} & set(arguments):
         return None
-    for target in _targets(name, call):
+    for target in targets(name, call):
         match = written(target, call, place)
         if match:
             return match
@@ -78,24 +79,6 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
             if match:
                 return match
     return None
-
-
-def _targets(name: str, call: Call) -> list[str]:
-    arguments = call.argv[1:]
-    if name in ("tee", "touch", "sponge", "nano", "vim", "vi", "ed", "chattr", "rm"):
-        return [word for word in arguments if not word.startswith(("-", "+"))]
-    if name == "dd":
-        return [word[3:] for word in arguments if word.startswith("of=")]
-    if name in ("cp", "mv", "install", "ln", "rsync", "scp"):
-        parsed = parse(arguments, "tSmogieFPo", ("target-directory", "suffix", "mode", "owner", "group"))
-        return parsed.values("t", "target-directory") or (parsed.operands[-1:] if len(parsed.operands) > 1 else [])
-    if name in ("sed", "gsed", "perl") and any(re.match(r"-[a-zA-Z]*i|--in-place", word) for word in arguments):
-        return [word for word in arguments if not word.startswith("-")][1:]
-    if name in ("curl", "wget"):
-        return parse(arguments, "oOPHXdu", ("output", "output-document")).values("o", "output", "O", "output-document")
-    if name == "ssh-keygen":
-        return []
-    return []
 
 
 def written(target: str, call: Call, place: Place) -> Match | None:
@@ -148,7 +131,7 @@ def _read(word: str, call: Call, place: Place) -> Match | None:
 
 def _globs_secret(path: str, home: str) -> bool:
     name = path.rpartition("/")[2]
-    if len(marks.literal_globs(name).strip("*?[]^!.")) < 2 and path.count("/") < 3:
+    if len(marks.literal_globs(name).strip("*?[]^!.")) < 2 and not _SECRET_DIRECTORY.search(path):
         return False
     pattern = marks.glob_pattern(path)
     return any(pattern.match(secret) for secret in (*_WELL_KNOWN, *(f"{home}/{secret}" for secret in _KNOWN_AT_HOME)))

@@ -62,6 +62,10 @@ _ALL = re.compile(
 )
 _EVERY_GLOB = re.compile(f"\\.?[{STAR}{ANY}]*{STAR}[{STAR}{ANY}]*|\\.{BRACKET}[^]]*\\][{STAR}{ANY}]*|\\.\\.?{STAR}")
 
+_CORE = frozenset(
+    {"/bin", "/sbin", "/lib", "/lib64", "/usr", "/etc", "/boot", "/home", "/root", "/var", "/dev", "/proc"}
+)
+
 
 class Place(NamedTuple):
     """The workspace's spellings and the home directory, canonical."""
@@ -101,7 +105,7 @@ class Place(NamedTuple):
             return None
         if operand.startswith(UNSET):
             # A variable that comes from outside may well be set: only the worst is assumed of it.
-            return self._wide(path) if recursive and (path in SYSTEM_DIRECTORIES or len(components(path)) < 2) else None
+            return self._wide(path) if recursive and (path in _CORE or path == "/" or marks.has_glob(path)) else None
         return self._tree(path) or (self._wide(path) if recursive else None)
 
     def _tree(self, path: str) -> str | None:

@@ -8,6 +8,7 @@ from worker.policies.denylist.match import Match
 from worker.policies.denylist.place import Place
 from worker.shell.options import parse
 from worker.shell.state import Call
+from worker.shell.written import targets
 
 _POWER = frozenset(
     {"reboot", "shutdown", "halt", "poweroff", "telinit", "pm-suspend", "pm-hibernate", "rtcwake", "systemd-reboot"}
@@ -235,14 +236,7 @@ def redirect(op: str, target: str, call: Call, place: Place) -> Match | None:
 
 def written(name: str, call: Call, place: Place) -> Match | None:
     """The same through `tee`, `dd of=`, `cp`."""
-    targets: list[str] = []
-    if name in ("tee", "sponge"):
-        targets = [word for word in call.argv[1:] if not word.startswith("-")]
-    elif name == "dd":
-        targets = [word[3:] for word in call.argv if word.startswith("of=")]
-    elif name in ("cp", "mv", "install"):
-        targets = list(call.argv[-1:])
-    for target in targets:
+    for target in targets(name, call):
         match = redirect(">", target, call, place)
         if match:
             return match
