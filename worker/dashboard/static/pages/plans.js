@@ -1,0 +1,100 @@
+// Plans that wait for somebody's yes or no.
+
+import { askToJudge } from "../dialogs.js";
+import { badge, callPath, el, fill, level, payloadBlock, sessionPath, visible, visibleLine } from "../dom.js";
+import { ago, clock, many, span } from "../words.js";
+
+export function mount(main, { me, title }) {
+  const sum = el("p", { class: "lead" });
+  const waiting = el("div", {});
+  const judged = el("section", { "aria-labelledby": "judged", hidden: true });
+  const actions = el("section", { "aria-labelledby": "did", hidden: true });
+  fill(main, el("h1", {}, "Plans"), sum, waiting, judged, actions);
+  let said = "";
+  return {
+    title: "Plans",
+    follow: "/api/live/plans",
+    update(data) {
+      title("Plans", data.waiting.length);
+      const back = data.looked_back_to_ms ? ` Proposals since ${clock(data.looked_back_to_ms)} are looked at.` : "";
+      fill(sum, `${many(data.waiting.length, "plan waits", "plans wait")} for approval.${back}`);
+      const text = JSON.stringify([data.waiting, data.judged, data.actions]);
+      if (text === said) return;
+      said = text;
+      fill(waiting, ...data.waiting.map((plan) => planCard(plan, data.now_ms, me)));
+      judged.hidden = !data.judged.length;
+      fill(judged, el("h2", { id: "judged" }, "Judged lately"), ...data.judged.map((plan) => planCard(plan, data.now_ms, me)));
+      actions.hidden = !data.actions.length;
+      fill(actions, el("h2", { id: "did" }, "What people did"), actionsList(data.actions));
+    },
+  };
+}
+
+/** A plan with what it would change, and what may be said about it. */
+export function planCard(plan, nowMs, me) {
+  const body = plan.body.value;
+  const known = body !== null && typeof body === "object";
+  const heading = el("h3", {}, el("a", { href: sessionPath(plan) }, plan.session), " ", badge(plan.state, { awaiting: "denied", approved: "completed" }[plan.state] ?? "running"), " ", level(plan.taint));
+  const about = el(
+    "p",
+    { class: "note" },
+    `Proposed ${clock(plan.proposed_ms)}, ${ago(plan.proposed_ms, nowMs)}, version ${plan.version}, workspace ${visibleLine(plan.workspace)}. `,
+    plan.call ? el("a", { href: callPath({ ...plan, entry: "" }) }, "The proposal") : "",
+  );
+  const card = el("article", { class: "card" }, heading, about);
+  if (known) {
+    card.append(pre(body.summary ?? ""), scope(body.steps ?? []), steps(body.steps ?? []));
+    if (plan.body.redacted.length) card.append(el("p", { class: "note" }, `Redacted: ${plan.body.redacted.join(", ")}.`));
+  } else card.append(payloadBlock(plan.body));
+  card.append(el("p", { class: "note" }, "Digest ", el("code", { class: "digest" }, plan.digest)));
+  if (plan.approval) card.append(verdictOf(plan, nowMs));
+  if (me.can_judge && plan.state === "awaiting") card.append(buttons(plan, known));
+  return card;
+}
+
+function pre(text) {
+  return el("p", { class: "summary" }, visible(text));
+}
+
+function scope(steps) {
+  const unique = (name) => [...new Set(steps.flatMap((step) => step[name] ?? []))];
+  const paths = unique("paths");
+  const tools = unique("tools");
+  const list = (values, none) => (values.length ? el("span", {}, ...values.flatMap((value) => [el("code", {}, visibleLine(value)), " "])) : none);
+  return el(
+    "dl",
+    { class: "facts" },
+    el("div", {}, el("dt", {}, "Would change"), el("dd", {}, list(paths, "it names no paths"))),
+    el("div", {}, el("dt", {}, "With"), el("dd", {}, list(tools, "it names no tools"))),
+  );
+}
+
+function steps(all) {
+  if (!all.length) return el("p", { class: "note" }, "It lists no steps.");
+  return el("ol", { class: "steps" }, ...all.map((step) => el("li", {}, visible(step.description ?? ""))));
+}
+
+function verdictOf(plan, nowMs) {
+  const { verdict, approver, reason, expires_ms: expiresMs, digest } = plan.approval;
+  const left = verdict === "approved" ? (expiresMs > nowMs ? `, ends in ${span(expiresMs - nowMs)}` : `, ended ${ago(expiresMs, nowMs)}`) : "";
+  const stale = digest === plan.digest ? "" : " (an earlier version of the plan)";
+  return el("p", {}, el("strong", {}, verdict === "approved" ? "Approved" : "Rejected"), ` by ${visibleLine(approver)}${stale}${left}${reason ? `: ${visibleLine(reason)}` : ""}`);
+}
+
+function buttons(plan, known) {
+  const approve = el("button", { class: "main", disabled: !known, click: () => askToJudge(plan, "approve") }, "Approve");
+  const reject = el("button", { class: "danger", click: () => askToJudge(plan, "reject") }, "Reject");
+  return el("p", { class: "buttons" }, approve, reject, known ? "" : el("span", { class: "note" }, "What is not shown can't be approved here."));
+}
+
+/** What people did, latest first. */
+export function actionsList(actions) {
+  return el(
+    "ul",
+    { class: "plain" },
+    ...actions.map((each) => {
+      const target = each.call ? el("a", { href: callPath({ ...each, entry: "" }) }, `call ${each.call}`) : el("a", { href: sessionPath(each) }, `session ${each.session}`);
+      return el("li", {}, `${clock(each.at_ms)} · `, el("strong", {}, visibleLine(each.actor)), ` · ${each.action} · `, target, each.reason ? ` · ${visibleLine(each.reason)}` : "");
+    }),
+  );
+}
