@@ -270,9 +270,9 @@ class Run:
         ran.signal = signal_named(ran.exit_code)
         if report["peak_bytes"] >= self._limits.memory_bytes and "memory" not in ran.limits_hit:
             ran.limits_hit.append("memory")
-        for limit in _limits_in(ran.signal, ran.exit_code, self._drains[1].capture):
-            if limit not in ran.limits_hit:
-                ran.limits_hit.append(limit)
+        if code is not None:
+            said = _limits_in(ran.signal, ran.exit_code, self._drains[1].capture)
+            ran.limits_hit += [limit for limit in said if limit not in ran.limits_hit]
 
 
 def signal_named(exit_code: int) -> str | None:
