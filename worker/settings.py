@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -15,12 +16,21 @@ from msgspec import Struct
 SandboxMode = Literal["require", "prefer", "off"]
 
 
+TLS_OPTIONS = {"redis_ca": "ssl_ca_certs", "redis_cert": "ssl_certfile", "redis_key": "ssl_keyfile"}
+"""Setting to the query option of redis-py's URLs."""
+
+URLS = ("redis_url", "orchestrator_url", "approver_url", "provisioner_url")
+
+
 class SettingsError(ValueError):
     """A setting that can't be used; the message names it."""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker process needs to know. Each field is read from TOOLREEF_<FIELD>; REDIS_URL has its usual name."""
+    """What a worker process needs to know. Each field is read from TOOLREEF_<FIELD>; REDIS_URL has its usual name.
+
+    A URL holds a password. It may stand in a file that TOOLREEF_<FIELD>_FILE names, and is left out of the repr.
+    """
 
     redis_url: str | None = None
     queue: str = "default"
@@ -35,6 +45,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long SIGTERM waits for running calls before it stops them."""
     session_readers: int = 16
     """`read` calls of one session that run side by side in the fleet; more wait, so that others get their turn."""
+    max_queue_calls: int = 100_000
+    """Calls that wait in one queue, after which agents are told to come back later."""
+    max_queue_bytes: int = 512 * 1024 * 1024
+    """Bytes of their payloads, likewise."""
+    max_memory_percent: int = 80
+    """Of Redis' maxmemory, likewise."""
+    max_session_calls: int = 1000
+    """Calls of one session that wait for its turn; more are answered `unavailable` when a worker sees them."""
+    max_session_bytes: int = 64 * 1024 * 1024
+    """Bytes of their payloads, likewise."""
     max_payload_bytes: int = 4 * 1024 * 1024
     reply_life_s: float = 7 * 24 * 3600.0
     replies_kept: int = 10_000
@@ -56,10 +76,23 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Redis by the orchestrator's user, with which the dashboard cancels calls."""
     approver_url: str | None = None
     """Redis by the approver's user, with which the dashboard approves and rejects plans."""
+    provisioner_url: str | None = None
+    """Redis by the provisioner's user, with which `session open` makes the agent's user and `close` removes it."""
+    redis_ca: Path | None = None
+    """The authority that vouches for Redis' certificate. For every rediss:// URL that does not name its own."""
+    redis_cert: Path | None = None
+    """The certificate that we show Redis, likewise."""
+    redis_key: Path | None = None
+    """The key of that certificate, likewise."""
     dashboard_tokens: Path | None = None
     """Who may do what at the dashboard: lines `name roles sha256`. A file in the state directory when left out."""
     worker: str = ""
     """This worker process' name in heartbeats, claims and audit. Host and process id when left out."""
+
+    def __repr__(self) -> str:
+        hidden = {name: "***" for name in URLS if getattr(self, name) is not None}
+        shown = {name: hidden.get(name, getattr(self, name)) for name in self.__struct_fields__}
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
 def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) -> Settings:
@@ -76,11 +109,12 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
         text = env.get(f"TOOLREEF_{field.upper()}")
         if text is not None and text != "":
             values[field] = text
+    _read_url_files(env, values)
     values.update({name: value for name, value in overrides.items() if value is not None})
     values.setdefault("workspaces", str(Path(values["state"]) / "workspaces"))
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()).strip("-") or "host"
     values.setdefault("worker", f"{host}-{os.getpid()}")
-    for name in ("state", "workspaces", "secrets_file", "dashboard_tokens"):
+    for name in ("state", "workspaces", "secrets_file", "dashboard_tokens", *TLS_OPTIONS):
         if values.get(name) is not None:
             values[name] = Path(values[name]).expanduser().absolute()
     try:
@@ -88,7 +122,45 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     except msgspec.ValidationError as error:
         raise SettingsError(_name_variable(str(error))) from None
     _check_ranges(settings)
-    return settings
+    return msgspec.structs.replace(settings, **_with_tls(settings))
+
+
+def _read_url_files(env: Mapping[str, str], values: dict[str, Any]) -> None:
+    for name in URLS:
+        variable = f"TOOLREEF_{name.upper()}_FILE"
+        path = env.get(variable)
+        if not path:
+            continue
+        if values.get(name):
+            raise SettingsError(f"{variable}: the URL itself is set as well; which of the two counts?")
+        try:
+            values[name] = Path(path).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{variable}: can't be read: {getattr(error, 'strerror', 'not text')}") from None
+        if not values[name]:
+            raise SettingsError(f"{variable}: the file is empty")
+
+
+def _with_tls(settings: Settings) -> dict[str, str]:
+    """The URLs with the certificates of the settings, as redis-py's query options."""
+    given = {name: getattr(settings, name) for name in TLS_OPTIONS if getattr(settings, name) is not None}
+    for name, path in given.items():
+        if not os.access(path, os.R_OK):
+            raise SettingsError(f"TOOLREEF_{name.upper()}: {path} can't be read")
+    urls = {name: url for name in URLS if (url := getattr(settings, name)) is not None}
+    if given and not any(url.startswith("rediss") for url in urls.values()):
+        # Somebody who names certificates believes to be using them.
+        raise SettingsError(f"TOOLREEF_{next(iter(given)).upper()}: no URL begins with rediss, so nothing would use it")
+    for name, url in urls.items():
+        # Quoted twice, since redis-py takes two layers off.
+        options = [
+            f"{TLS_OPTIONS[each]}={quote(quote(str(path)))}"
+            for each, path in given.items()
+            if f"{TLS_OPTIONS[each]}=" not in url
+        ]
+        if options and url.startswith("rediss"):
+            urls[name] = url + ("&" if "?" in url else "?") + "&".join(options)
+    return urls
 
 
 def environment_with(**changes: str) -> dict[str, str]:
@@ -114,9 +186,10 @@ def _name_variable(message: str) -> str:
 
 
 def _check_ranges(settings: Settings) -> None:
-    for name, least in (("concurrency", 1), ("session_readers", 1), ("replies_kept", 1), ("max_payload_bytes", 1)):
-        if getattr(settings, name) < least:
-            raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least {least}")
+    counts = ("concurrency", "session_readers", "replies_kept")
+    for name in (*counts, *(each for each in Settings.__struct_fields__ if each.startswith("max_"))):
+        if getattr(settings, name) < 1:
+            raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least 1")
     for name in Settings.__struct_fields__:
         if name.endswith("_s") and not 0.05 <= getattr(settings, name) <= 10 * 365 * 24 * 3600:
             raise SettingsError(f"TOOLREEF_{name.upper()}: must be between 0.05 seconds and ten years")

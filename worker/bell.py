@@ -1,0 +1,68 @@
+"""The bells of a worker's queues: what it sleeps on while there is nothing to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from contracts import keys
+from contracts.connection import ClusterRedis
+
+
+class Bell:
+    """Waits for the first bell of several queues. Methods may raise redis.RedisError or OSError.
+
+    One server hears them all with one command. On a cluster each queue's bell hangs at a server of its own.
+    """
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+        self._apart = isinstance(redis, ClusterRedis)
+        self._pops: dict[str, asyncio.Task[bool]] = {}
+        self._listening = False
+
+    async def listen(self, queues: Sequence[str], timeout_s: float) -> str | None:
+        """The queue whose bell rang; None when the time is over first."""
+        if self._apart and len(queues) > 1:
+            return await self._listen_apart(queues, timeout_s)
+        names = [keys.bell(queue) for queue in queues]
+        rung = await self._redis.execute_command("BLPOP", *names, timeout_s)
+        return None if rung is None else queues[names.index(rung[0].decode())]
+
+    async def _listen_apart(self, queues: Sequence[str], timeout_s: float) -> str | None:
+        """One pop a queue. Those that have not ended wait on for the next time: a cut-off pop may take a ring along."""
+        for queue in queues:
+            if queue not in self._pops:
+                self._pops[queue] = asyncio.create_task(self._pop(queue, timeout_s))
+        self._listening = True
+        try:
+            done, _ = await asyncio.wait(self._pops.values(), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._listening = False
+        ended = [queue for queue, pop in self._pops.items() if pop in done]
+        pops = [self._pops.pop(queue) for queue in ended]
+        rung = [queue for queue, pop in zip(ended, pops, strict=True) if not pop.exception() and pop.result()]
+        if len(rung) > 1:
+            for queue in rung[1:]:
+                await self._redis.execute_command("LPUSH", keys.bell(queue), 1)
+        if rung:
+            return rung[0]
+        for pop in pops:
+            pop.result()
+        return None
+
+    async def _pop(self, queue: str, timeout_s: float) -> bool:
+        rung = await self._redis.execute_command("BLPOP", keys.bell(queue), timeout_s) is not None
+        if rung and not self._listening:
+            # Nobody waits here just now: somebody else may have room.
+            await self._redis.execute_command("LPUSH", keys.bell(queue), 1)
+            return False
+        return rung
+
+    async def close(self) -> None:
+        """Stops waiting and closes the connections."""
+        for pop in self._pops.values():
+            pop.cancel()
+        await asyncio.gather(*self._pops.values(), return_exceptions=True)
+        await self._redis.aclose()
