@@ -26,12 +26,16 @@ _STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """One policy's judgement. `reason` is fit for the agent's eyes; `rule` names what decided inside the policy."""
+    """One policy's judgement. `reason` is fit for the agent's eyes; `rule` names what decided inside the policy.
+
+    `version` is that of the operator's rules in force, once they have judged.
+    """
 
     verdict: Verdict
     policy: str
     rule: str = ""
     reason: str = ""
+    version: str = ""
 
 
 class Judged(Struct, frozen=True, kw_only=True):
@@ -45,6 +49,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     session: Session
     workspace_roots: tuple[str, ...]
     now_ms: int
+    queue: str = "default"
 
 
 def allow(policy: str, rule: str = "") -> Decision:

@@ -6,6 +6,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from msgspec import structs
+
 from contracts.tools import RunCommandArgs
 from worker.decisions import Decision, Judged, deny, strictest
 
@@ -45,4 +47,6 @@ class PreToolCall:
                 decision = deny(name, "error", "the policy failed, so the call is refused")
             if decision is not None:
                 decisions.append(decision)
-        return strictest(decisions)
+        chosen = strictest(decisions)
+        version = next((decision.version for decision in decisions if decision.version), "")
+        return chosen if chosen.version == version else structs.replace(chosen, version=version)

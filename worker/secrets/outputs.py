@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from contracts.levels import Level, highest
-from worker.secrets.redactor import Redactor
+from worker.secrets.redactor import Redacted
 
 T = TypeVar("T")
 
 
-def redact_output(output: T, redactor: Redactor) -> tuple[T, Level, tuple[str, ...]]:
+class Redacts(Protocol):
+    """What redaction needs of a redactor."""
+
+    def is_clean(self, text: str) -> bool:
+        """False if `redact` must look at the texts that were joined to this one."""
+
+    def redact(self, text: str) -> Redacted:
+        """The text without what must not be in it."""
+
+
+def redact_output(output: T, redactor: Redacts) -> tuple[T, Level, tuple[str, ...]]:
     """The output without its secrets, the level that they give it, and the rules that hit, sorted.
 
     `output` is a struct, or plain lists, dicts and values. What is clean is returned as it is, the same object.
@@ -48,7 +58,7 @@ def _collect(value: Any, texts: list[str]) -> None:
                 _collect(item, texts)
 
 
-def _rebuilt(value: Any, redactor: Redactor, levels: list[Level], hits: set[str]) -> Any:
+def _rebuilt(value: Any, redactor: Redacts, levels: list[Level], hits: set[str]) -> Any:
     if isinstance(value, str):
         redacted = redactor.redact(value)
         levels.append(redacted.level)
