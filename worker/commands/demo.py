@@ -45,7 +45,7 @@ def run(_: Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="toolreef-demo-") as folder:
         state = Path(folder)
         with EmbeddedRedis.start(state) as server, _worker(state):
-            print("An embedded Redis and one worker process are up. An agent's session begins.\n")
+            print("An embedded Redis and one worker process are up. An agent's session begins.")
             try:
                 asyncio.run(_tell(server.url))
             except (DemoFailed, TimeoutError) as error:
@@ -82,7 +82,7 @@ async def _tell(url: str) -> None:
         await story.denials()
         await story.plan_mode()
         await story.taint()
-        print("\nThat was all six tools, three refusals, one approved plan, and a taint that only rises.")
+        print("\nThat was all six tools, four refusals, one approved plan, and a taint that only rises.")
 
 
 class _Story:
@@ -107,7 +107,9 @@ class _Story:
         await self._step("read_file", {"path": "src/hello.py"})
         _title("Commands: in a sandbox without network")
         await self._step("run_command", {"command": "echo from $PWD | sed 's,.*/,.../,'; ls src; exit 3"})
-        await self._step("run_command", {"command": "(exec 3<>/dev/tcp/127.0.0.1/6379) 2>&1; touch /etc/x"})
+        escape = "touch /usr/escaped\n(exec 3<>/dev/tcp/127.0.0.1/6379)\ncat /proc/1/environ\n"
+        await self._step("write_file", {"path": "try.sh", "content": escape})
+        await self._step("run_command", {"command": "bash try.sh"})
 
     async def denials(self) -> None:
         """What PRE_TOOL_CALL stops."""
