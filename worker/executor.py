@@ -201,7 +201,12 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
     try:
         seen = outcome.sight.level() if outcome.sight is not None and outcome.started else None
         answer = parts.classify(
-            outcome.output, outcome.error, opened=opened, session=claim.session, seen_by_command=seen
+            outcome.output,
+            outcome.error,
+            opened=opened,
+            session=claim.session,
+            seen_by_command=seen,
+            about=_about(outcome.call),
         )
     except Withheld:
         withheld = error_of("internal", "the output is withheld: it could not be classified")
@@ -226,7 +231,7 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
         "attempt": claim.attempt,
         "queued_ms": reply.queued_ms,
         "run_ms": run_ms,
-        "about": parts.classify.redact(_about(outcome.call))[:MAX_ABOUT_CHARS],
+        "about": answer.about[:MAX_ABOUT_CHARS],
     }
     return Ending(
         id=claim.id,

@@ -34,6 +34,7 @@ class Classified(Struct, frozen=True):
     output: Output | None
     error: Error | None
     level: Level
+    about: str = ""
 
 
 class Sight:
@@ -64,8 +65,11 @@ class PostToolResponse:
         opened: Sequence[str],
         session: Session,
         seen_by_command: Level | None,
+        about: str = "",
     ) -> Classified:
         """The output and error without secrets, and their level. `seen_by_command` is that of a command's sandbox.
+
+        `about` is a line on the call for the audit stream; the agent wrote it, so it raises no level.
 
         Whatever a tool opened counts, also where the answer is an error: its message may quote the file. A call that
         opened nothing and brings no output reveals nothing.
@@ -74,25 +78,17 @@ class PostToolResponse:
             Withheld: any step failed.
         """
         try:
-            found = Level.PUBLIC
             level = Level.PUBLIC
             if seen_by_command is not None:
                 level = seen_by_command
             elif reveals(output, opened):
                 level = level_of(opened, session.workspace_level, self._rules)
-            if output is not None:
-                output, found, _ = redact_output(output, self._redactor)
-            if error is not None:
-                error, seen, _ = redact_output(error, self._redactor)
-                found = highest((found, seen))
+            (output, error), found, _ = redact_output((output, error), self._redactor)
+            about = redact_output(about, self._redactor)[0]
         except Exception as failure:
             log.error("POST_TOOL_RESPONSE failed, output withheld", exc_info=failure)
             raise Withheld from failure
-        return Classified(output, error, highest((level, found)))
-
-    def redact(self, text: str) -> str:
-        """A line for the audit stream without its secrets. Never raises."""
-        return self._redactor.redact(text).text
+        return Classified(output, error, highest((level, found)), about)
 
     def stream(self) -> StreamRedactor:
         """A redactor for the pieces of one output stream, in order."""
