@@ -44,6 +44,17 @@ class _Found(Struct, kw_only=True):
     entries: list[Entry] = []
 
     @property
+    def queued_ms(self) -> int | None:
+        """How long it waited for its claim, or waits so far."""
+        submitted_ms = self.peek.submitted_ms or self.due_ms
+        return max(0, (self.started_ms or self.now_ms) - submitted_ms) if submitted_ms else None
+
+    @property
+    def run_ms(self) -> int | None:
+        """How long it has run so far."""
+        return self.now_ms - self.started_ms if self.started_ms is not None else None
+
+    @property
     def state(self) -> CallState:
         """Where the call is. What is written last counts first."""
         if self.reply is not None:
@@ -102,8 +113,8 @@ class Calls:
             level=level.value,
             taint=taint.value,
             workspace=found.workspace,
-            queued_ms=reply.queued_ms if reply else last.queued_ms if last else None,
-            run_ms=reply.run_ms if reply else last.run_ms if last else None,
+            queued_ms=reply.queued_ms if reply else last.queued_ms if last else found.queued_ms,
+            run_ms=reply.run_ms if reply else last.run_ms if last else found.run_ms,
             cancelling=found.cancelling,
             deadline_ms=found.peek.deadline_ms,
             priority=found.peek.priority,

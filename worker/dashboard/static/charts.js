@@ -5,15 +5,17 @@ import { el, say } from "./dom.js";
 
 const HEIGHT = 150;
 const DASHES = [[], [6, 4], [2, 3]];
+const WHOLE = [1, 2, 5, 10, 20, 50].flatMap((_, at, all) => all.map((n) => n * 100 ** at));
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 /**
- * A chart. `lines` are {name, colour (a CSS variable)}; `words` turns a value into text. `update(seconds, columns)`.
+ * A chart. `lines` are {name, colour (a CSS variable)}; `words` turns a value into text; `whole` values are counts.
+ * `update(seconds, columns)`.
  */
-export function chart(name, lines, words) {
+export function chart(name, lines, words, whole = false) {
   const place = el("div", { class: "plot", "aria-hidden": "true" });
   const legend = el("ul", { class: "legend" });
   const values = lines.map((line, at) => {
@@ -38,10 +40,11 @@ export function chart(name, lines, words) {
         height: HEIGHT,
         legend: { show: false },
         cursor: { drag: { x: false, y: false }, points: { size: 6 } },
-        scales: { y: { range: (_, min, max) => [0, max > 0 ? max * 1.15 : 1] } },
+        scales: { y: { range: (_, min, max) => [0, Math.max(max * 1.15, whole ? 4 : 1)] } },
+        padding: [8, 12, 0, 0],
         axes: [
-          { ...axis, space: 70, values: (_, at) => at.map((s) => new Date(s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(narrow() ? { second: "2-digit" } : {}) })) },
-          { ...axis, size: 62, space: 28, values: (_, at) => at.map((v) => words(v)) },
+          { ...axis, size: 26, space: 70, values: (_, at) => at.map((s) => new Date(s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(narrow() ? { second: "2-digit" } : {}) })) },
+          { ...axis, size: 62, space: 28, ...(whole ? { incrs: WHOLE } : {}), values: (_, at) => at.map((v) => words(v)) },
         ],
         series: [
           {},

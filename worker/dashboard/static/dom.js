@@ -122,6 +122,26 @@ function pretty(value) {
   return JSON.stringify(value, null, 2);
 }
 
+/** Names and values beside each other. `update([[name, text, make?]])` touches what changed; `make` gives a node. */
+export function factList() {
+  const node = el("dl", { class: "facts" });
+  const facts = new Map();
+  function update(list) {
+    for (const [name, text, make] of list) {
+      let fact = facts.get(name);
+      if (!fact) {
+        fact = { value: el("dd", {}), said: null };
+        facts.set(name, fact);
+        node.append(el("div", {}, el("dt", {}, name), fact.value));
+      }
+      if (fact.said === text) continue;
+      fact.said = text;
+      fill(fact.value, make ? make(text) : text);
+    }
+  }
+  return { node, update };
+}
+
 /** A block of text, scrolled by keys too. */
 export function pre(text, label = "Text") {
   return el("pre", { tabindex: "0", role: "region", "aria-label": label }, visible(text));

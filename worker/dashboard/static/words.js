@@ -3,7 +3,7 @@
 /** Milliseconds as a length of time that is read at a glance. */
 export function span(ms) {
   if (ms === null || ms === undefined) return "–";
-  if (ms < 0) return "0 ms";
+  if (ms < 1) return ms > 0 ? "< 1 ms" : "0 ms";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   const s = ms / 1000;
   if (s < 10) return `${s.toFixed(1)} s`;

@@ -1,7 +1,7 @@
 // One call, from submit to reply, live while it runs.
 
 import { askToCancel } from "../dialogs.js";
-import { address, badge, callPath, el, fill, level, payloadBlock, say, sessionPath, visible, visibleLine } from "../dom.js";
+import { address, badge, callPath, el, factList, fill, level, payloadBlock, say, sessionPath, visible, visibleLine } from "../dom.js";
 import { ago, clock, count, span } from "../words.js";
 import { actionsList } from "./plans.js";
 
@@ -9,14 +9,15 @@ const ENDED = ["completed", "denied", "failed"];
 const WORDS = { queued: "waits in the queue", waiting: "waits for its session", granted: "has its turn, waits for a slot", running: "runs", completed: "completed", denied: "denied", failed: "failed" };
 
 export function mount(main, { me, params }) {
-  const parts = Object.fromEntries(["title", "facts", "decision", "timeline", "args", "output", "audit", "actions"].map((name) => [name, el("div", {})]));
+  const parts = Object.fromEntries(["title", "decision", "timeline", "args", "output", "audit", "actions"].map((name) => [name, el("div", {})]));
   const live = new Output();
+  const known = factList();
   const cancel = el("button", { class: "danger", hidden: true }, "Cancel");
   const section = (name, ...children) => el("section", { "aria-labelledby": cssId(name) }, el("h2", { id: cssId(name) }, name), ...children);
   fill(
     main,
     el("div", { class: "row" }, parts.title, cancel),
-    parts.facts,
+    known.node,
     parts.decision,
     section("Timeline", parts.timeline),
     section("Arguments", parts.args),
@@ -33,7 +34,7 @@ export function mount(main, { me, params }) {
       const before = shown;
       shown = data;
       cancel.hidden = !me.can_cancel || ended || data.cancelling;
-      facts(parts.facts, data);
+      facts(known.node, data);
       fill(parts.timeline, timeline(data));
       live.update(data);
       // What an ended call shows never changes: it stays as it is, so that it can be read, selected and scrolled.
@@ -52,17 +53,18 @@ function cssId(name) {
   return name.toLowerCase().replaceAll(" ", "-");
 }
 
-function facts(place, data) {
-  const list = [
+function facts(data) {
+  const ended = ENDED.includes(data.state);
+  return [
     ["Call", data.call],
-    ["Session", el("a", { href: sessionPath(data) }, data.session)],
-    ["State", data.cancelling && !ENDED.includes(data.state) ? "is being cancelled" : WORDS[data.state]],
+    ["Session", data.session, () => el("a", { href: sessionPath(data) }, data.session)],
+    ["State", data.cancelling && !ended ? "is being cancelled" : WORDS[data.state]],
     ["Worker", visibleLine(data.worker) || "–"],
     ["Attempt", count(data.attempt)],
     ["Waited", span(data.queued_ms)],
     ["Ran", span(data.run_ms)],
-    ["Level", level(data.level)],
-    ["Session's taint", level(data.taint)],
+    ["Level", data.level, level],
+    ["Session's taint", data.taint, level],
     ["Sandbox", visibleLine(data.sandbox) || "–"],
     ["Workspace", visibleLine(data.workspace)],
     ["Queue", data.queue],
@@ -70,10 +72,6 @@ function facts(place, data) {
     ...(data.priority !== "interactive" ? [["Priority", visibleLine(data.priority)]] : []),
     ...(data.trace ? [["Trace", visibleLine(data.trace)]] : []),
   ];
-  const said = JSON.stringify(list.map(([name, value]) => [name, value.textContent ?? value]));
-  if (place.dataset.said === said) return;
-  place.dataset.said = said;
-  fill(place, el("dl", { class: "facts" }, ...list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
 }
 
 function decision(data) {

@@ -1,6 +1,6 @@
 // Search: every field is in the address, so that what was found can be sent to somebody else.
 
-import { address, badge, callPath, el, fill, level, payloadLine, visibleLine } from "../dom.js";
+import { address, badge, callPath, el, fill, level, payloadLine, sessionPath, visibleLine } from "../dom.js";
 import { table } from "../table.js";
 import { clock, count, localInput, span } from "../words.js";
 
@@ -31,14 +31,14 @@ export function mount(main, { me, params }) {
 }
 
 /** The table of calls that several pages show. */
-export function callsTable(caption, { queues = [] } = {}) {
+export function callsTable(caption, { queues = [], session = true } = {}) {
   return table(
     caption,
     [
       { name: "Tool", text: (c) => visibleLine(c.tool) || "unknown", link: callPath },
       { name: "What", text: (c) => payloadLine(c.about), wide: true },
       { name: "Outcome", text: (c) => c.state + c.code, node: (c) => outcome(c) },
-      { name: "Session", text: (c) => c.session, link: (c) => `/sessions/${encodeURIComponent(c.queue)}/${encodeURIComponent(c.session)}` },
+      ...(session ? [{ name: "Session", text: (c) => c.session, link: sessionPath }] : []),
       { name: "At", number: true, text: (c) => clock(c.at_ms) },
       { name: "Waited", number: true, text: (c) => span(c.queued_ms) },
       { name: "Ran", number: true, text: (c) => span(c.run_ms) },

@@ -16,9 +16,9 @@ export function mount(main, { me, params, title }) {
   const compare = me.queues.length > 1 ? queuesTable(window) : null;
   const charts = [
     chart("Calls ended", [{ name: "completed", colour: "--good" }, { name: "failed", colour: "--bad" }, { name: "denied", colour: "--odd" }], perSecond),
-    chart("Wait in the queue", [{ name: "median", colour: "--one" }, { name: "95th percentile", colour: "--two" }], span),
-    chart("Run time", [{ name: "median", colour: "--one" }, { name: "95th percentile", colour: "--two" }], span),
-    chart("Waiting, since this page was opened", [{ name: "calls", colour: "--one" }], count),
+    chart("Wait in the queue", [{ name: "median", colour: "--one" }, { name: "p95", colour: "--two" }], span),
+    chart("Run time", [{ name: "median", colour: "--one" }, { name: "p95", colour: "--two" }], span),
+    chart("Waiting, since this page was opened", [{ name: "calls", colour: "--one" }], count, true),
   ];
   fill(
     main,

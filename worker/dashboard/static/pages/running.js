@@ -1,7 +1,7 @@
 // What runs now, the longest first.
 
 import { askToCancel } from "../dialogs.js";
-import { badge, callPath, el, fill, payloadLine, visibleLine } from "../dom.js";
+import { badge, callPath, el, fill, payloadLine, sessionPath, visibleLine } from "../dom.js";
 import { table } from "../table.js";
 import { count, many, span } from "../words.js";
 
@@ -13,7 +13,7 @@ export function mount(main, { me }) {
     { name: "What", text: (c) => payloadLine(c.about), wide: true },
     { name: "Runs for", number: true, text: (c) => (c.started_ms ? span(nowMs - c.started_ms) : c.state === "granted" ? "not yet" : "–") },
     { name: "State", text: (c) => (c.cancelling ? "cancelling" : c.state), node: (c) => badge(c.cancelling ? "cancelling" : c.state, c.cancelling ? "denied" : "running") },
-    { name: "Session", text: (c) => c.session, link: (c) => `/sessions/${encodeURIComponent(c.queue)}/${encodeURIComponent(c.session)}` },
+    { name: "Session", text: (c) => c.session, link: sessionPath },
     { name: "Last output", text: (c) => payloadLine(c.last_output), wide: true },
     { name: "Worker", text: (c) => visibleLine(c.worker) },
     { name: "Attempt", number: true, text: (c) => count(c.attempt) },

@@ -1,6 +1,6 @@
 // One session: what it may do, what it has seen, what it did.
 
-import { badge, el, fill, level, path, visibleLine } from "../dom.js";
+import { badge, el, factList, fill, level, path, visibleLine } from "../dom.js";
 import { ago, clock, count, many } from "../words.js";
 import { callsTable } from "./calls.js";
 import { actionsList, planCard } from "./plans.js";
@@ -8,13 +8,14 @@ import { actionsList, planCard } from "./plans.js";
 const MODES = { normal: "no plan is asked for", planning: "only reads, until a plan is proposed", awaiting: "only reads, until the plan is judged", approved: "as the approved plan says" };
 
 export function mount(main, { me, params }) {
-  const parts = Object.fromEntries(["facts", "taint", "busy", "plan", "actions"].map((name) => [name, el("div", {})]));
-  const calls = callsTable("Calls of this session");
+  const parts = Object.fromEntries(["taint", "busy", "plan", "actions"].map((name) => [name, el("div", {})]));
+  const calls = callsTable("Calls of this session", { session: false });
+  const known = factList();
   const looked = el("p", { class: "note" });
   fill(
     main,
     el("h1", {}, `Session ${visibleLine(params.session)}`),
-    parts.facts,
+    known.node,
     el("section", { "aria-labelledby": "taint" }, el("h2", { id: "taint" }, "Taint"), parts.taint),
     el("section", { "aria-labelledby": "now" }, el("h2", { id: "now" }, "Now"), parts.busy),
     parts.plan,
@@ -32,7 +33,7 @@ export function mount(main, { me, params }) {
     follow: `/api/live/session?${new URLSearchParams({ queue: params.queue, session: params.session })}`,
     update(data) {
       const { now_ms: nowMs } = data;
-      put("facts", [data.mode, data.plan_state, data.taint, data.workspace, data.workspace_level, data.workspace_pin, data.opened], () => facts(data));
+      known.update(facts(data));
       put("taint", data.taint_history, () => taintHistory(data));
       put("busy", [data.running, data.waiting, data.waiting_first], () => busy(data));
       put("plan", [data.plan, data.plan_state], () => (data.plan ? el("section", { "aria-label": "Plan" }, el("h2", {}, "Plan"), planCard(data.plan, nowMs, me)) : ""));
@@ -44,16 +45,16 @@ export function mount(main, { me, params }) {
 }
 
 function facts(data) {
-  const list = [
-    ["Taint", level(data.taint)],
-    ["Mode", `${visibleLine(data.mode)}${data.plan_state !== "normal" ? `, ${data.plan_state}` : ""}: ${MODES[data.plan_state]}`],
+  const state = data.plan_state === "normal" ? "" : `, ${data.plan_state}`;
+  return [
+    ["Taint", data.taint, level],
+    ["Mode", `${visibleLine(data.mode)}${state}: ${MODES[data.plan_state]}`],
     ["Workspace", visibleLine(data.workspace)],
-    ["Its level", level(data.workspace_level)],
-    ["Pinned at", data.workspace_pin ? level(data.workspace_pin) : "–"],
+    ["Its level", data.workspace_level, level],
+    ["Pinned at", data.workspace_pin ?? "–", (text) => (data.workspace_pin ? level(text) : text)],
     ["Opened", data.opened ? clock(data.opened_ms) : "by its first call"],
     ["Queue", data.queue],
   ];
-  return el("dl", { class: "facts" }, ...list.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }
 
 function taintHistory(data) {
