@@ -32,7 +32,7 @@ async def run(args: EditFileArgs, context: ToolContext) -> EditFileOutput:
 
     def draft(current: Current) -> bytes | None:
         current.require(args.if_match)
-        seen = last_seen(context.workspace.root, context.session.name, current.path)
+        seen = last_seen(context.workspace.root, context.session.name, current.path, current.stat)
         return result.make(current, seen)
 
     done = await replace(args.path, context, draft, make_parents=False, may_create=False)

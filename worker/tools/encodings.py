@@ -73,6 +73,20 @@ def detect(head: bytes, *, whole: bool) -> Encoding:
     return _legacy(head)
 
 
+def detect_whole(data: bytes) -> tuple[Encoding, str | None]:
+    """The encoding of a whole text and, if that came out on the way, the text.
+
+    Raises:
+        NotText: as `detect`.
+    """
+    if b"\0" not in data and not data.startswith(codecs.BOM_UTF8):
+        try:
+            return UTF_8, data.decode()
+        except UnicodeDecodeError:
+            pass
+    return detect(data, whole=True), None
+
+
 def named(name: str, head: bytes) -> Encoding:
     """The encoding that the agent names, with the file's byte-order mark if it is one of that encoding.
 

@@ -9,10 +9,25 @@ from __future__ import annotations
 import os
 from fnmatch import fnmatchcase
 
+from contracts.tools import SearchFilesArgs
 from worker.workspace import NotRegular, Outside, Spot, Workspace
 
 _NAMES = (b".gitignore", b".ignore", b".rgignore")
 _MAX_BYTES = 1024 * 1024
+
+
+def may_ignore(workspace: Workspace, base: tuple[bytes, ...], args: SearchFilesArgs) -> bool:
+    """Whether a search of the base may have passed something over: there is an ignore file in it or above it."""
+    places = [(*base[:depth], name) for depth in range(len(base) + 1) for name in _NAMES]
+    return args.ignore_files and any(_exists(workspace, place) for place in places)
+
+
+def _exists(workspace: Workspace, parts: tuple[bytes, ...]) -> bool:
+    try:
+        workspace.look(Spot(parts)).close()
+    except (OSError, Outside):
+        return False
+    return True
 
 
 def rules_above(workspace: Workspace, base: tuple[bytes, ...]) -> bytes:

@@ -28,7 +28,10 @@ class Tally:
             return
         if self._unit == 1:
             self.newlines += piece.count(b"\n")
-            self.crlf += piece.count(b"\r\n") + (self._last == b"\r" and piece.startswith(b"\n"))
+            if self._last == b"\r" and piece.startswith(b"\n"):
+                self.crlf += 1
+            if b"\r" in piece:
+                self.crlf += piece.count(b"\r\n")
             self._last = piece[-1:]
             return
         data = self._carry + piece

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from aiofiles.threadpool import wrap
@@ -12,7 +14,7 @@ from aiofiles.threadpool import wrap
 from contracts.tools import ReadFileArgs, ReadFileOutput
 from worker.failures import CallFailed
 from worker.tools.context import ToolContext
-from worker.tools.encodings import Encoding, NotText, detect, named, refuse
+from worker.tools.encodings import Encoding, NotText, detect, detect_whole, named, refuse
 from worker.tools.lines import Tally, end_of_line
 from worker.tools.naming import naming
 from worker.tools.offload import FILES, in_thread
@@ -37,37 +39,43 @@ async def run(args: ReadFileArgs, context: ToolContext) -> ReadFileOutput:
     by_bytes = args.byte_offset is not None or args.byte_limit is not None
     if by_bytes and (args.offset is not None or args.limit is not None):
         raise CallFailed("invalid_call", "give offset and limit (lines) or byte_offset and byte_limit, not both")
-    opened, data = await _open(args, context)
-    context.opened.append(opened.wire_path)
+    opened, output = await _open(args, context)
     with opened:
-        try:
-            if data is None:
+        if output is None:
+            with _telling(args, opened):
                 output = await _of_large(opened, args)
-            elif len(data) <= _MAX_ON_LOOP_BYTES:
-                output = _of_whole(data, args)
-            else:
-                output = await in_thread(partial(_of_whole, data, args))
-        except NotText as problem:
-            raise refuse(problem, printable(args.path), opened.stat.st_size) from None
-    saw(context.workspace.root, context.session.name, opened.path, output.sha256)
+    saw(context.workspace.root, context.session.name, opened, output.sha256)
     return output
 
 
-async def _open(args: ReadFileArgs, context: ToolContext) -> tuple[Opened, bytes | None]:
-    """The file, and all that is in it if that fits one page. A thread is used wherever something might wait."""
+async def _open(args: ReadFileArgs, context: ToolContext) -> tuple[Opened, ReadFileOutput | None]:
+    """The file, and the answer if all of it fits one page. A thread is used wherever something might wait."""
     workspace = context.workspace
     with naming(args.path):
         spot = workspace.locate(args.path)
         cached = workspace.open_file_cached(spot)
     if cached and (data := _read_cached(cached)) is not None:
-        return cached, data
+        context.opened.append(cached.wire_path)
+        with _telling(args, cached):
+            return cached, _of_whole(data, args)
 
-    def read() -> tuple[Opened, bytes | None]:
+    def read() -> tuple[Opened, ReadFileOutput | None]:
         with naming(args.path, workspace):
             opened = cached or workspace.open_file(spot)
-            return opened, _read_small(opened)
+            context.opened.append(opened.wire_path)
+            data = _read_small(opened)
+        with _telling(args, opened):
+            return opened, None if data is None else _of_whole(data, args)
 
     return await in_thread(read)
+
+
+@contextmanager
+def _telling(args: ReadFileArgs, opened: Opened) -> Iterator[None]:
+    try:
+        yield
+    except NotText as problem:
+        raise refuse(problem, printable(args.path), opened.stat.st_size) from None
 
 
 class _Held(io.FileIO):
@@ -104,11 +112,13 @@ def _read_small(opened: Opened) -> bytes | None:
 
 
 def _of_whole(data: bytes, args: ReadFileArgs) -> ReadFileOutput:
-    encoding = named(args.encoding, data) if args.encoding else detect(data, whole=True)
+    encoding, text = (named(args.encoding, data), None) if args.encoding else detect_whole(data)
     tally = Tally(encoding)
     tally.add(data)
     size = len(data)
-    if args.byte_offset is not None or args.byte_limit is not None:
+    if text is not None and args.offset is args.limit is args.byte_offset is args.byte_limit is None:
+        page = Page(text)
+    elif args.byte_offset is not None or args.byte_limit is not None:
         wanted = args.byte_offset or 0
         start = min(character_start(data[: wanted + 1], wanted, encoding), size)
         page = page_of_bytes(data[start:], start, args.byte_offset, args.byte_limit, encoding, size)

@@ -18,10 +18,10 @@ from worker.tools.context import ToolContext
 from worker.tools.naming import naming
 from worker.tools.offload import FILES, effect_in_thread, in_thread
 from worker.tools.seen import saw
-from worker.workspace import Conflict, InvalidPath, Place, Replacement, Workspace, is_hidden, printable, to_wire
+from worker.workspace import Conflict, InvalidPath, Opened, Place, Replacement, Workspace, is_hidden, printable, to_wire
 
 MAX_DATA_IN_ONE_HOP_BYTES = 1024 * 1024
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
 _ATTEMPTS = 100
 
 
@@ -30,8 +30,13 @@ class Current:
     """The file as it is, under its lock; `fd` is None where there is none."""
 
     fd: int | None
-    size: int
+    stat: os.stat_result | None
     path: bytes
+
+    @property
+    def size(self) -> int:
+        """In bytes; 0 where there is no file."""
+        return self.stat.st_size if self.stat else 0
 
     def read(self) -> bytes:
         """All its bytes; empty where there is no file."""
@@ -79,6 +84,7 @@ class Replaced:
     path: bytes
     created: bool
     sha256: str
+    stat: os.stat_result
     notes: list[str] = field(default_factory=list)
 
 
@@ -112,7 +118,8 @@ async def replace(
             if change.path:
                 context.opened.append(to_wire(change.path))
         if change.replaced:
-            saw(context.workspace.root, context.session.name, change.path, change.replaced.sha256)
+            seen = Opened(-1, change.replaced.stat, change.path)
+            saw(context.workspace.root, context.session.name, seen, change.replaced.sha256)
         return change.replaced
     raise CallFailed("conflict", f"{printable(path)}: it keeps appearing and disappearing", retryable=True)
 
@@ -157,11 +164,10 @@ class _Change:
                 if is_hidden(self.path):
                     raise InvalidPath("the name is reserved for the worker's own files")
                 replacement.begin()
-                size = replacement.stat.st_size if replacement.stat else 0
                 self._created = replacement.fd is None
                 if self._created and not self._may_create:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                data = self._draft(Current(replacement.fd, size, self.path))
+                data = self._draft(Current(replacement.fd, replacement.stat, self.path))
             except BaseException:
                 replacement.close()
                 raise
@@ -198,10 +204,11 @@ class _Change:
                     replacement.commit()
                 except FileExistsError:
                     raise _Raced from None
+            found = replacement.committed_stat
         finally:
             replacement.close()
         digest = hashlib.sha256(self._data).hexdigest()
-        self.replaced = Replaced(self.path, self._created, digest, replacement.notes)
+        self.replaced = Replaced(self.path, self._created, digest, found, replacement.notes)
 
     def _opened(self) -> Replacement:
         if self._replacement is None:
@@ -217,7 +224,7 @@ class _Change:
         except FileNotFoundError:
             if not self._may_create:
                 raise
-        if self._draft(Current(None, 0, spot.relative)) is not None:
+        if self._draft(Current(None, None, spot.relative)) is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return None
 

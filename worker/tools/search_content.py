@@ -14,7 +14,7 @@ from itertools import groupby
 
 from contracts.tools import Match, SearchFilesArgs
 from worker.failures import CallFailed
-from worker.tools.ignore_rules import rules_above
+from worker.tools.ignore_rules import may_ignore, rules_above
 from worker.tools.line_source import LineSource
 from worker.tools.ripgrep import Engine
 from worker.tools.search_base import hiding_options
@@ -67,7 +67,7 @@ def search_content(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engi
             hits.take,
             budget_s=budget_s,
         )
-        if not hits.found and ended.clean and args.ignore_files and not file:
+        if not hits.found and ended.clean and not file and may_ignore(workspace, spot.parts, args):
             _look_among_ignored(engine, directory.fd, spot, options, args, results)
     if ended.complaint and not hits.found:
         raise _invalid(ended.complaint, args)

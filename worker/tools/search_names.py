@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable
+import time
+from itertools import groupby
 
 from contracts.tools import Match, SearchFilesArgs
-from worker.tools.ignore_rules import rules_above
+from worker.tools.ignore_rules import may_ignore, rules_above
 from worker.tools.ripgrep import Engine
 from worker.tools.search_base import Base, base_of, hiding_options
 from worker.tools.search_results import IGNORED_BUDGET_S, IGNORED_WARNING, Results, memory_file
-from worker.workspace import Outside, Spot, Workspace, is_hidden, to_wire
+from worker.workspace import Outside, Spot, Workspace, to_wire
 
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 10_000
 _MAX_DIRECTORIES_FOR_LINKS = 5000
+_LINKS_BUDGET_S = 0.5
 
 
 def search_names(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engine: Engine, budget_s: float) -> Results:
@@ -32,8 +35,7 @@ def search_names(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engine
     base = base_of(workspace, spot, args)
     results = Results(warnings=base.warnings)
     if base.only is not None:
-        match = _match(workspace, base.parts, base.only)
-        results.matches = [match] if match else []
+        results.matches = _matches(workspace, base.parts, [base.only])
         results.total = len(results.matches)
         return results
     found = _Found(base, limit)
@@ -43,14 +45,13 @@ def search_names(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engine
             options = ["--files", "--null", *hiding_options(base.parts, ignore_files=args.ignore_files)]
             ended = engine.run([*options, *rules.options], directory.fd, rules.fds, found.take, budget_s=budget_s)
             found.add_links(directory.fd)
-            if not found.best()[1] and args.ignore_files and ended.clean:
+            if not found.count and ended.clean and may_ignore(workspace, base.parts, args):
                 _look_among_ignored(engine, directory.fd, base, results)
     results.note(ended)
-    paths, results.total = found.best()
+    paths, results.total = found.best(), found.count
     if not paths and base.directory and ended.clean:
         paths, results.total = [base.directory], 1
-    matches = [_match(workspace, base.parts, path) for path in paths]
-    results.matches = [match for match in matches if match]
+    results.matches = _matches(workspace, base.parts, paths)
     if results.reason:
         results.total = None
     elif results.total and results.total > len(paths):
@@ -63,80 +64,109 @@ def _of_one_file(workspace: Workspace, spot: Spot, args: SearchFilesArgs) -> Res
     name = spot.parts[-1]
     base = base_of(workspace, Spot(spot.parts[:-1]), args)
     matches = base.only == name or bool(base.matches and base.matches.fullmatch(os.fsdecode(name)))
-    match = _match(workspace, spot.parts[:-1], name) if matches else None
-    return Results(matches=[match] if match else [], total=int(match is not None), searched=to_wire(spot.relative))
+    found = _matches(workspace, spot.parts[:-1], [name]) if matches else []
+    return Results(matches=found, total=len(found), searched=to_wire(spot.relative))
 
 
 class _Found:
-    """Takes the engine's list of files as it comes and keeps the first matches, in a bounded list."""
+    """Takes the engine's list of files as it comes and keeps the first matches, in bounded lists."""
 
     def __init__(self, base: Base, limit: int) -> None:
-        self._main = base.matches
-        self._other = base.otherwise
-        self._base = base.parts
-        self._limit = limit
+        self._main = _Kept(base.matches, limit)
+        self._other = _Kept(base.otherwise, limit)
         self._rest = b""
-        self._kept: list[bytes] = []
-        self._kept_other: list[bytes] = []
-        self._directories = {b""}
-        self.count = 0
-        self._count_other = 0
+        self._directories = {""}
 
     def take(self, data: bytes) -> str | None:
-        pieces = (self._rest + data).split(b"\0")
-        self._rest = pieces.pop()
-        self._add(pieces)
+        whole, _, self._rest = (self._rest + data).rpartition(b"\0")
+        if whole:
+            self._add(os.fsdecode(whole).split("\0"))
         return None
 
-    def _add(self, paths: Iterable[bytes]) -> None:
-        main, other, directories = self._main, self._other, self._directories
-        for path in paths:
-            text = os.fsdecode(path)
-            if main and main.fullmatch(text):
-                self.count += 1
-                self._kept.append(path)
-            elif other and other.fullmatch(text):
-                self._count_other += 1
-                self._kept_other.append(path)
-            if len(directories) < _MAX_DIRECTORIES_FOR_LINKS:
-                directories.add(path.rpartition(b"/")[0])
-        for kept in (self._kept, self._kept_other):
-            if len(kept) > 4 * self._limit:
-                kept.sort()
-                del kept[self._limit :]
+    def _add(self, paths: list[str]) -> None:
+        self._main.add(paths)
+        self._other.add(paths)
+        if len(self._directories) < _MAX_DIRECTORIES_FOR_LINKS:
+            self._directories.update([path.rpartition("/")[0] for path in paths])
 
     def add_links(self, base_fd: int) -> None:
         """Links beside the files: the engine passes them over, as it does not follow them."""
+        end = time.monotonic() + _LINKS_BUDGET_S
         for directory in sorted(self._directories):
+            if time.monotonic() > end:
+                return
             try:
-                fd = os.open(directory or b".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base_fd)
+                fd = os.open(directory or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=base_fd)
             except OSError:
                 continue
             try:
                 with os.scandir(fd) as entries:
-                    links = [os.fsencode(entry.name) for entry in entries if entry.is_symlink()]
+                    links = [entry.name for entry in entries if entry.is_symlink()]
             except OSError:
                 continue
             finally:
                 os.close(fd)
-            self._add(directory + b"/" + link if directory else link for link in links)
+            paths = [f"{directory}/{link}" if directory else link for link in links]
+            self._main.add(paths)
+            self._other.add(paths)
 
-    def best(self) -> tuple[list[bytes], int]:
-        """The first matches in order, and how many there are."""
-        kept, count = (self._kept, self.count) if self.count else (self._kept_other, self._count_other)
-        return sorted(kept)[: self._limit], count
+    @property
+    def count(self) -> int:
+        """How many match."""
+        return self._main.count or self._other.count
+
+    def best(self) -> list[bytes]:
+        """The first matches, in order."""
+        return (self._main if self._main.count else self._other).first()
 
 
-def _match(workspace: Workspace, base: tuple[bytes, ...], path: bytes) -> Match | None:
-    """The match as told, if it is really there, beneath the root, by a look of our own."""
-    parts = (*base, *(part for part in path.split(b"/") if part != b"."))
+class _Kept:
+    """The first `limit` of the paths that match a pattern, and how many there are in all."""
+
+    def __init__(self, pattern: re.Pattern[str] | None, limit: int) -> None:
+        self._matches = pattern.fullmatch if pattern else None
+        self._limit = limit
+        self._paths: list[str] = []
+        self._last: str | None = None
+        self.count = 0
+
+    def add(self, paths: list[str]) -> None:
+        if self._matches is None:
+            return
+        found = [path for path in paths if self._matches(path)]
+        self.count += len(found)
+        last = self._last
+        self._paths += found if last is None else [path for path in found if path < last]
+        if len(self._paths) > 4 * self._limit:
+            self._paths.sort()
+            del self._paths[self._limit :]
+            self._last = self._paths[-1]
+
+    def first(self) -> list[bytes]:
+        return sorted(map(os.fsencode, self._paths))[: self._limit]
+
+
+def _matches(workspace: Workspace, base: tuple[bytes, ...], paths: list[bytes]) -> list[Match]:
+    """The matches as told: those that are really there, beneath the root, by a look of our own."""
+    matches = []
+    for above, group in groupby(paths, key=lambda path: path.rpartition(b"/")[0]):
+        parts = (*base, *(part for part in above.split(b"/") if part not in (b"", b".")))
+        try:
+            with workspace.open_directory(Spot(parts)) as directory:
+                for path in group:
+                    match = _match(workspace, directory.fd, (*parts, path.rpartition(b"/")[2]))
+                    if match:
+                        matches.append(match)
+        except (OSError, Outside):
+            continue
+    return matches
+
+
+def _match(workspace: Workspace, dir_fd: int, parts: tuple[bytes, ...]) -> Match | None:
     whole = b"/".join(parts)
-    if is_hidden(whole) and not (base and is_hidden(base[0])):
-        return None
     try:
-        with workspace.open_directory(Spot(parts[:-1])) as above:
-            mode = os.stat(parts[-1], dir_fd=above.fd, follow_symlinks=False).st_mode
-    except (OSError, Outside):
+        mode = os.stat(parts[-1], dir_fd=dir_fd, follow_symlinks=False).st_mode
+    except OSError:
         return None
     shown = to_wire(whole)
     if stat.S_ISDIR(mode):
@@ -164,5 +194,5 @@ def _look_among_ignored(engine: Engine, fd: int, base: Base, results: Results) -
 
     options = ["--files", "--null", *hiding_options(base.parts, ignore_files=False)]
     engine.run(options, fd, (), take, budget_s=IGNORED_BUDGET_S)
-    if again.best()[1]:
+    if again.count:
         results.warnings.append(IGNORED_WARNING)

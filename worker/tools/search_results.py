@@ -11,7 +11,7 @@ from contracts.tools import Match
 from worker.tools.ripgrep import Ended
 
 IGNORED_WARNING = "there are matches among ignored files; ignore_files=false shows them"
-IGNORED_BUDGET_S = 1.0
+IGNORED_BUDGET_S = 0.5
 """For looking whether there are any, when nothing else was found."""
 
 _MAX_WARNINGS = 20

@@ -35,7 +35,9 @@ async def run(args: WriteFileArgs, context: ToolContext) -> WriteFileOutput:
             raise Conflict(f"exists already, with {current.size} bytes; create_only makes new files only")
         current.require(args.if_match)
         if current.fd is not None:
-            before.look(current, data, last_seen(context.workspace.root, context.session.name, current.path))
+            before.look(
+                current, data, last_seen(context.workspace.root, context.session.name, current.path, current.stat)
+            )
         before.path, before.exists = to_wire(current.path), current.fd is not None
         if args.dry_run:
             before.diff = _diff(current, data)

@@ -44,6 +44,7 @@ class Replacement:
         self._temp_fd = -1
         self._temp_name: bytes | None = None
         self._committed = False
+        self._committed_stat: os.stat_result | None = None
         self.fd: int | None = None
         self.stat: os.stat_result | None = None
         self.notes: list[str] = []
@@ -64,6 +65,7 @@ class Replacement:
                 self._check()
                 return
             self._release()
+            self.stat = None
             if time.monotonic() > end:
                 raise Busy
 
@@ -124,8 +126,20 @@ class Replacement:
             os.rename(self._temp_name, name, src_dir_fd=self._place.dir_fd, dst_dir_fd=self._place.dir_fd)
             self._temp_name = None
         self._committed = True
+        self._committed_stat = os.fstat(fd)
         for dir_fd in (self._place.dir_fd, *(fd for fd, _ in self._place.made)):
             _sync_directory(dir_fd)
+
+    @property
+    def committed_stat(self) -> os.stat_result:
+        """What fstat says of the new file, in its place.
+
+        Raises:
+            RuntimeError: it was not committed.
+        """
+        if self._committed_stat is None:
+            raise RuntimeError("commit comes first")
+        return self._committed_stat
 
     def close(self) -> None:
         """Gives up locks and descriptors; what was not committed is gone, with the directories made for it."""
@@ -261,7 +275,7 @@ class Replacement:
     def _release(self) -> None:
         if self.fd is not None:
             os.close(self.fd)
-        self.fd = self.stat = None
+        self.fd = None
 
 
 def _unnamed(fd: int) -> bytes:
