@@ -15,7 +15,7 @@ from worker.decisions import Decision, Judged, Verdict
 from worker.policies.command_denylist import ExtraRule, judge, judge_command
 
 DATA = pathlib.Path(__file__).parent / "data"
-ROOT = "/srv/toolreef/workspaces/default/w1"
+ROOT = "/srv/toolreef/ws/q/w1"
 
 
 def decide(command: str, *, extra: tuple[ExtraRule, ...] = (), strict: bool = False, cwd: str = ROOT) -> Decision:

@@ -72,7 +72,10 @@ _HOME = re.compile(
 _CWD = re.compile(r"os\.getcwd\(\)|process\.cwd\(\)|Dir\.pwd|(?:pathlib\.)?Path\.cwd\(\)")
 _GETATTR = re.compile(r"getattr\(\s*[\w.]+\s*,\s*['\"](\w+)['\"]\s*\)")
 _JOINED = re.compile(rf"(?:''|\"\")\.join\(\s*[\[(]((?:\s*{STRING}\s*,?)+)[\])]\s*\)", re.DOTALL)
-_PERL_QUOTE = re.compile(r"\bqq?\s*[({\[<]([^)}\]>\"\\]*)[)}\]>]")
+_PERL_QUOTE = re.compile(
+    r"\bqq?\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{((?:[^{}]|\{[^{}]*\})*)\}|\[([^]]*)\]|<([^>]*)>|([^\w\s,;=()])(.*?)\5)",
+    re.DOTALL,
+)
 _RENAMES = re.compile(
     r"\b(system|popen|run|call|check_output|check_call|Popen|rmtree|exec|execSync|spawn|spawnSync|execFile|execFileSync|"
     r"rmSync|remove|unlink|getoutput)\s*(?:as\s+|:\s*)(\w+)"
@@ -135,7 +138,7 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
     text = _HOME.sub('"@HOME@"', _DECODE.sub(_decoded, text))
     text = _CWD.sub('"."', _GETATTR.sub(r"\1", _JOINED.sub(_joined, text)))
     if language == "perl":
-        text = _PERL_QUOTE.sub(r'"\1"', text)
+        text = _PERL_QUOTE.sub(_requoted, text)
     for _ in range(8):
         joined = _CONCAT.sub(r"\1\2\3\1", text)
         if joined == text:
@@ -188,6 +191,12 @@ def _general(language: str, text: str, label: str) -> list[Inner]:
 
 def _joined(match: re.Match[str]) -> str:
     return '"' + "".join(literal(one) for one in _STRINGS.findall(match.group(1))).replace('"', '\\"') + '"'
+
+
+def _requoted(match: re.Match[str]) -> str:
+    """Perl's `q(...)` with any delimiter as a string in double quotes."""
+    text = next((group for group in (*match.groups()[:4], match.group(6)) if group is not None), "")
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _put(value: str, match: re.Match[str]) -> str:

@@ -9,10 +9,11 @@ from worker.shell.limits import MAX_DEPTH, Meter, TooComplex
 from worker.shell.marks import STAR
 from worker.shell.nodes import Body, Param, Redirect, Token, Word
 
-_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+,=^\-]+(?=[\s;&|<>()]|$)")
-_CHUNK = re.compile(r"[^\s;&|<>()'\"\\$`]+")
+_PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:@%+,=^\-]+(?=[ \t\n;&|<>()]|$)")
+_CHUNK = re.compile(r"[^ \t\n;&|<>()'\"\\$`]+")
 _IN_DOUBLE = re.compile(r'[^"\\$`]+')
 _IN_BRACES = re.compile(r"[^}'\"\\$`]+")
+_IN_QUOTED_BRACES = re.compile(r"[^}\"\\$`]+")
 _IN_HEREDOC = re.compile(r"[^\\$`]+")
 _IN_ARITHMETIC = re.compile(r"[^()\\$`'\"]+")
 _PARAM = re.compile(r"([!#]?)([A-Za-z_]\w*|\d+|[@*#?$!_-])")
@@ -59,7 +60,7 @@ class Lexer:
         begin = self.at
         while self.at < len(text):
             char = text[self.at]
-            if char in " \t\r\n;&|)":
+            if char in " \t\n;&|)":
                 break
             if char in "<>":
                 if text[self.at + 1 : self.at + 2] != "(" or self.at != begin:
@@ -146,7 +147,7 @@ class Lexer:
             self._dollar_paren(tokens, quoted)
         elif following == "{":
             self.at = at + 2
-            tokens.append(Token("p", self._braced(), quoted))
+            tokens.append(Token("p", self._braced(quoted), quoted))
         elif following == "'" and not quoted:
             end = escapes.close_single(text, at + 2)
             self.doubt = self.doubt or end == len(text)
@@ -182,7 +183,8 @@ class Lexer:
         self.deeper()
         pending, self.pending = self.pending, []
         body = self.body_until(")")
-        self.pending = pending
+        # A heredoc still open at the `)` takes its body after the line that holds the substitution.
+        self.pending = pending + self.pending
         self.depth -= 1
         return body
 
@@ -249,7 +251,7 @@ class Lexer:
         self.meter.read(len(text) - begin)
         return -1
 
-    def _braced(self) -> Param:
+    def _braced(self, quoted: bool) -> Param:
         self.deeper()
         found = _PARAM.match(self.text, self.at)
         if not found:
@@ -272,6 +274,8 @@ class Lexer:
         operator = _OPERATOR.match(self.text, self.at)
         param.op = operator.group() if operator else ""
         self.at += len(param.op)
-        self._until("}", _IN_BRACES, param.argument)
+        # Inside double quotes a single quote is a plain character here, but a quote in a pattern.
+        literal = quoted and param.op[-1:] in ("-", "=", "+", "?", "")
+        self._until("}", _IN_QUOTED_BRACES if literal else _IN_BRACES, param.argument)
         self.depth -= 1
         return param

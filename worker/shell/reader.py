@@ -13,13 +13,14 @@ from worker.shell.simple import SimpleReader
 
 _RESERVED_START = frozenset("iteflwusdc{}![")
 _TIME_OPTION = re.compile(r"time[ \t]+-(?!p[ \t]|-)")
+_EMPTY_PARENS = re.compile(r"\([ \t]*\)")
 _NAMED_COPROC = re.compile(r"[A-Za-z_]\w*[ \t]+(?=[{(])")
-_TEST_END = re.compile(r"\]\](?=[\s;&|<>()]|$)")
+_TEST_END = re.compile(r"\]\](?=[ \t\n;&|<>()]|$)")
 _RESERVED = re.compile(
     r"(?:if|then|elif|else|fi|for|while|until|select|do|done|case|esac|in|function|time|coproc|\{|\}|!|\[\[)"
-    r"(?=[\s;&|<>()]|$)"
+    r"(?=[ \t\n;&|<>()]|$)"
 )
-_FUNCTION = re.compile(r"([^\s;&|<>()$'\"`\\{}=]+)[ \t]*\([ \t]*\)")
+_FUNCTION = re.compile(r"([^ \t\n;&|<>()$'\"`\\{}=]+)[ \t]*\([ \t]*\)")
 _SEPARATOR = re.compile(r"&&|\|\||;;&|;;|;&|[;&\n]")
 _CLOSERS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 
@@ -289,8 +290,9 @@ class Reader(SimpleReader):
         self.blank()
         word = self.word()
         self.blank()
-        if self.text.startswith("(", self.at):
-            self.skip_parens()
+        empty = _EMPTY_PARENS.match(self.text, self.at)
+        if empty:
+            self.at = empty.end()
         return self._function_body(word if isinstance(word, str) else "".join(str(t.value) for t in word or []))
 
     def _function_body(self, name: str) -> Function:

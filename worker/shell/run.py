@@ -22,6 +22,7 @@ from worker.shell.producers import printed
 from worker.shell.state import Call, State
 from worker.shell.wrappers import unwrapped
 
+_NO_VALUES = str.maketrans("", "", marks.VALUES)
 _RECURSIVE = re.compile(r"-[a-zA-Z]*[rR]|--rec")
 _MAX_TRAIL = 16
 _ARITHMETIC = frozenset(
@@ -67,7 +68,7 @@ class Runner:
         self.forking = 0
         self.tolerant = 0
         self.trail: tuple[str, ...] = ()
-        self.calling: dict[str, int] = {}
+        self.calling: dict[int, int] = {}
 
     def program(self, text: str) -> str:
         """Reads and walks a text; what it prints."""
@@ -139,6 +140,9 @@ class Runner:
                 self.find("unset_command" if unset else "unknown_command", marks.plain(" ".join(call.argv)))
             self.run_as_any(call)
             return UNKNOWN
+        bare = name.translate(_NO_VALUES)
+        if bare in COMMANDS:
+            return self.run(_with(call, (bare, *call.argv[1:])))
         if not marks.has_glob(name):
             self.find("unset_command", marks.plain(name))
             return UNKNOWN

@@ -7,12 +7,12 @@ import re
 from worker.shell.lexer import Lexer
 from worker.shell.nodes import Assignment, Redirect, Simple, Token
 
-_BLANK = re.compile(r"(?:[ \t\r]|\\\n)+")
-_BLANK_START = frozenset(" \t\r\\#")
+_BLANK = re.compile(r"(?:[ \t]|\\\n)+")
+_BLANK_START = frozenset(" \t\\#")
 _REDIRECT_START = frozenset("<>&{0123456789")
 _COMMENT = re.compile(r"#[^\n]*")
 _REDIRECT = re.compile(r"(\d+|\{\w+\})?(&>>|&>|<<<|<<-|<<|<>|<&|>&|>>|>\||<(?!\()|>(?!\())")
-_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^]\n]*\])?(\+?)=")
+_ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[(?:[^][\n]|\[[^]\n]*\])*\])?(\+?)=")
 _DECLARE = frozenset({"export", "declare", "local", "typeset", "readonly"})
 
 
@@ -27,7 +27,7 @@ class SimpleReader(Lexer):
         found = _BLANK.match(self.text, self.at)
         if found:
             self.at = found.end()
-        if self.text.startswith("#", self.at) and (self.at == 0 or self.text[self.at - 1] in " \t\r\n;&|()`"):
+        if self.text.startswith("#", self.at) and (self.at == 0 or self.text[self.at - 1] in " \t\n;&|()`"):
             comment = _COMMENT.match(self.text, self.at)
             self.at = comment.end() if comment else self.at
 
@@ -71,6 +71,7 @@ class SimpleReader(Lexer):
             return None
         name, subscript, append = found.groups()
         self.at = found.end()
+        self.meter.step(2)
         node = Assignment(name, "", append=bool(append))
         if subscript:
             node.subscript = self.reread(subscript[1:-1])

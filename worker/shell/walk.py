@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 from worker.shell import expand
@@ -13,6 +14,8 @@ from worker.shell.nodes import Body, Compound, Function, Item, Pipeline, Simple,
 from worker.shell.reader import Reader
 from worker.shell.state import Call, State
 
+_SPLIT_OPERATOR = re.compile(r"(?<!\\)([$<])\\\n(?=[<({'\"$\w])")
+"""`$` and `<` that a continued line parts from what they belong to; bash joins them before it reads."""
 _ENDLESS = frozenset({":", "true", "/bin/true"})
 _PAUSES = frozenset({"sleep", "wait", "read", "break", "exit", "return", "inotifywait", "flock", "usleep"})
 _MAX_LOOP_VALUES = 12
@@ -35,6 +38,8 @@ class Walker(Commands):
             TooComplex: a cap was reached.
         """
         self.starts = self._read(text)[1]
+        if self.doubt:
+            self._line_by_line(text)
         self.tolerant += 1
         for name, (function, state) in list(self.uncalled.items()):
             state.params = None
@@ -42,11 +47,22 @@ class Walker(Commands):
             self.trail = (f"function {name}",)
             self.node(function.body, None)
 
+    def _line_by_line(self, text: str) -> None:
+        """After an error bash may go on with a later line, so each is taken by itself as well."""
+        lines = text.split("\n")
+        for number in range(1, len(lines)):
+            if lines[number].strip():
+                self.state.conditional += 1
+                self._read("\n".join(lines[number : number + 1]))
+                self.state.conditional -= 1
+
     def program(self, text: str) -> str:
         return self._read(text)[0]
 
     def _read(self, text: str) -> tuple[str, set[int]]:
         self.meter.read(len(text))
+        if "\\\n" in text:
+            text = _SPLIT_OPERATOR.sub(r"\1", text)
         reader = Reader(text, self.meter, self.depth)
         body = reader.program()
         self.doubt = self.doubt or reader.doubt
@@ -217,17 +233,17 @@ class Walker(Commands):
     def call_function(self, function: Function, call: Call) -> str:
         """Walks a function's body with the call's arguments; a call of itself in another process is a fork bomb."""
         self.uncalled.pop(function.name, None)
-        entered = self.calling.get(function.name)
+        entered = self.calling.get(id(function))
         if entered is not None:
             if self.forking > entered:
                 self.find("fork_bomb", f"function {function.name} starts itself over and over")
             return UNKNOWN
         params, self.state.params = self.state.params, call.argv[1:]
-        self.calling[function.name] = self.forking
+        self.calling[id(function)] = self.forking
         try:
             return self.node(function.body, call.stdin)
         finally:
-            del self.calling[function.name]
+            del self.calling[id(function)]
             self.state.params = params
 
 

@@ -103,6 +103,11 @@ class Place(NamedTuple):
         path = self.resolve(cwd, operand)
         if path is None:
             return None
+        bare = operand.rstrip(marks.VALUES)
+        if recursive and bare != operand and bare and bare[-1] not in "/.~":
+            emptied = self.resolve(cwd, bare)
+            if emptied is not None and self.is_protected(emptied):
+                return self.is_protected(emptied)
         if operand.startswith(UNSET):
             # A variable that comes from outside may well be set: only the worst is assumed of it.
             return self._wide(path) if recursive and (path in _CORE or path == "/" or marks.has_glob(path)) else None
