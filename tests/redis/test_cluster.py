@@ -1,0 +1,133 @@
+"""Three primaries with queues spread over them: each queue lives on one, and survives that one's restart or death."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.cluster import ClusterNode, RedisCluster
+
+from contracts import keys
+from contracts.connection import connect, tag_of
+from contracts.replies import Completed
+from tests.fleet import Fleet, wait_until
+from tests.redis.servers import Cluster, FollowingFleet, call_until_accepted, running
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"), replicas=1)
+    with running(made.nodes):
+        made.join()
+        yield made
+
+
+@pytest.fixture
+def looker(cluster: Cluster) -> Iterator[Any]:
+    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.primaries])
+    yield client
+    client.close()
+
+
+def start_fleet(cluster: Cluster, looker: Any, state: Path, queues: list[str]) -> list[Fleet]:
+    """One worker over all queues; a view for each."""
+    fleets: list[Fleet] = [FollowingFleet(looker, cluster.url, state, queue, lease_s=6) for queue in queues]
+    fleets[0].start_worker(*(word for queue in queues for word in ("--queue", queue)))
+    return fleets
+
+
+def test_one_worker_serves_queues_of_every_primary(cluster: Cluster, looker: Any, tmp_path: Path) -> None:
+    queues = cluster.queues()
+    fleets = start_fleet(cluster, looker, tmp_path, queues)
+    try:
+        for fleet in fleets:
+            agent = fleet.agent("s")
+            assert agent.complete("write_file", path="a.txt", content="hello\n")["bytes"] == 6
+            assert agent.complete("run_command", command="cat a.txt")["stdout"] == "hello\n"
+            first = agent.call("run_command", {"command": "echo x >> log"}, call_id="twice")
+            assert agent.call("run_command", {"command": "echo x >> log"}, call_id="twice") == first
+        for node, queue in zip(cluster.primaries, queues, strict=True):
+            with node.client as client:
+                own = [key.decode() for key in client.keys("*")]
+            assert keys.fence(queue) in own
+            assert {tag_of(("x", key)) for key in own} & set(queues) == {queue}
+        said = fleets[1].run("status", "--json")
+        assert (said.returncode, said.stderr) == (0, b"")
+        opened = fleets[2].run("session", "open", "--session", "s2", "--level", "INTERNAL")
+        assert opened.returncode == 0, opened.stderr
+        cancelled = fleets[2].run("cancel", "--session", "s2", "--call-id", "none")
+        assert cancelled.returncode == 0, cancelled.stderr
+    finally:
+        for fleet in fleets:
+            fleet.end()
+
+
+def test_a_waiting_call_is_cancelled_over_the_cluster(cluster: Cluster, looker: Any, tmp_path: Path) -> None:
+    (fleet,) = start_fleet(cluster, looker, tmp_path, cluster.queues()[1:2])
+    try:
+        agent = fleet.agent()
+        agent.push("c", "run_command", {"command": "touch begun; sleep 60"})
+        wait_until((agent.workspace / "begun").exists, "the command to run")
+        agent.with_client(lambda client: client.cancel(agent.session, "c"))
+        reply = fleet.wait_replies(agent.session, 1)[0]
+        assert (reply["call"], reply["error"]["code"]) == ("c", "cancelled")
+    finally:
+        fleet.end()
+
+
+def test_a_primary_restarts_and_a_primary_dies(cluster: Cluster, looker: Any, tmp_path: Path) -> None:
+    queues = cluster.queues()
+    fleets = start_fleet(cluster, looker, tmp_path, queues)
+    failing, steady, restarted = (fleet.agent("s") for fleet in fleets)
+    line = {"command": "echo x >> log"}
+    try:
+        for agent in (failing, steady, restarted):
+            assert isinstance(agent.call("run_command", line, call_id="c0"), Completed)
+
+        cluster.primaries[2].kill()
+        assert isinstance(steady.call("run_command", line, call_id="c1"), Completed)
+        assert isinstance(failing.call("run_command", line, call_id="c1"), Completed)
+        cluster.primaries[2].start()
+        assert isinstance(call_until_accepted(restarted, "run_command", line, "c1", 30), Completed)
+
+        with cluster.primaries[0].client as client:
+            assert client.wait(1, 5000) == 1
+        cluster.primaries[0].kill()
+        assert isinstance(steady.call("run_command", line, call_id="c2"), Completed)
+        assert isinstance(call_until_accepted(failing, "run_command", line, "c2", 30), Completed)
+        with cluster.replicas[0].client as client:
+            assert client.info("replication")["role"] == "master"
+
+        counts = [(agent.workspace / "log").read_text().count("x") for agent in (failing, steady, restarted)]
+        assert counts == [3, 3, 2]
+        for fleet, count in zip(fleets, counts, strict=True):
+            assert len(fleet.replies("s")) == count
+        assert fleets[0].workers[0].process.poll() is None
+    finally:
+        for fleet in fleets:
+            fleet.end()
+
+
+def test_a_pipeline_over_several_queues_keeps_its_order(cluster: Cluster) -> None:
+    queues = cluster.queues()
+
+    async def act() -> list[Any]:
+        client = connect(cluster.url)
+        try:
+            async with client.pipeline(transaction=False) as pipe:
+                for queue in [*queues, *queues]:
+                    pipe.execute_command("INCR", keys.fence(queue))
+                pipe.execute_command("PING")
+                answers: list[Any] = await pipe.execute()
+            async with client.pipeline(transaction=True) as pipe:
+                pipe.incr(keys.fence(queues[0])).incr(keys.fence(queues[1]))
+                with pytest.raises(ValueError, match="one queue"):
+                    await pipe.execute()
+            return answers
+        finally:
+            await client.aclose()
+
+    assert asyncio.run(act()) == [1, 1, 1, 2, 2, 2, True]
