@@ -27,6 +27,9 @@ _CANCEL: Pattern = lambda q, s: keys.cancel(q, s, "*")  # noqa: E731
 _IN_PROGRESS: Pattern = lambda q, s: keys.in_progress(q, s, "*")  # noqa: E731
 _RETRY: Pattern = lambda q, s: keys.retry(q, s, "*")  # noqa: E731
 _WORKSPACE: Pattern = lambda q, s: keys.workspace(q, "*")  # noqa: E731
+_PERMIT: Pattern = lambda q, s: keys.permit(q, s, "*")  # noqa: E731
+_USED: Pattern = lambda q, s: keys.used(q, s, "*")  # noqa: E731
+_ASKS: Pattern = lambda q, s: keys.asks(q)  # noqa: E731
 _BELL: Pattern = lambda q, s: keys.bell(q)  # noqa: E731
 _LEASES: Pattern = lambda q, s: keys.leases(q)  # noqa: E731
 _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
@@ -88,7 +91,10 @@ ROLES: dict[str, tuple[Grant, ...]] = {
     "approver": (
         _ANYBODY,
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running)),
-        Grant("del hset expire pexpire", write=(keys.approval,)),
+        Grant("hget hgetall", read=(_PERMIT,)),
+        Grant("get", read=(_USED,)),
+        Grant(_READ_STREAM, read=(_ASKS,)),
+        Grant("del hset expire pexpire", write=(keys.approval, _PERMIT)),
         Grant("multi exec discard"),
         Grant("xadd pexpire", write=(_ACTIONS,)),
     ),
@@ -96,9 +102,11 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         _ANYBODY,
         Grant(
             _WORKER_COMMANDS,
-            read=(keys.approval,),
+            read=(keys.approval, _PERMIT),
             write=(
                 *_QUEUE,
+                _USED,
+                _ASKS,
                 _JOB,
                 _CANCEL,
                 _DONE,
@@ -126,9 +134,10 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)),
         Grant("llen lrange", read=(keys.waiting,)),
-        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL)),
+        Grant("hget hgetall", read=(_PERMIT,)),
+        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL, _USED)),
         Grant("getrange strlen exists", read=(_JOB,)),
-        Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, keys.replies)),
+        Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, _ASKS, keys.replies)),
     ),
     "auditor": (_ANYBODY, Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS))),
     "provisioner": (

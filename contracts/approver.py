@@ -1,19 +1,24 @@
-"""The approver's side: a plan is approved or rejected by naming its digest. No agent's Redis user may write here."""
+"""The approver's side: plans, and calls that ask, are judged by naming their digest. No agent's user may write here."""
 
 from __future__ import annotations
 
+import secrets
 from typing import Literal
 
 from contracts import keys
+from contracts.asks import PendingAsk, Permit, read_pending
 from contracts.calls import check_name
 from contracts.connection import QueueConnection
 from contracts.plans import Approval
 
 DEFAULT_LIFE_S = 3600
+CALL_LIFE_S = 900
+"""How long a yes to one call may wait to be used."""
+MAX_LIFE_S = 7 * 24 * 3600
 
 
 class NothingToJudge(LookupError):
-    """The session has no such plan: none was proposed, or another one since."""
+    """The session has no such plan or ask: none was made, or another one since, or it has been answered."""
 
 
 class Approver(QueueConnection):
@@ -36,6 +41,61 @@ class Approver(QueueConnection):
             NothingToJudge: no plan is proposed, or its digest is another.
         """
         return await self._judge(session, "rejected", approver, digest, reason, DEFAULT_LIFE_S)
+
+    async def pending(self, session: str | None = None) -> list[PendingAsk]:
+        """The calls that wait for a yes, the newest first."""
+        return await read_pending(self._redis, self._queue, session)
+
+    async def approve_call(
+        self, session: str, digest: str, *, approver: str, reason: str = "", life_s: int = CALL_LIFE_S
+    ) -> Permit:
+        """Lets one call of this very content run once, if it is sent again within `life_s` seconds (7 days at most).
+
+        Raises:
+            NothingToJudge: the session does not ask for such a call.
+            ValueError: `life_s` is out of range.
+        """
+        return await self._answer(session, digest, "approved", approver, reason, life_s)
+
+    async def reject_call(
+        self, session: str, digest: str, *, approver: str, reason: str = "", life_s: int = DEFAULT_LIFE_S
+    ) -> Permit:
+        """Refuses calls of this content for `life_s` seconds, without asking again.
+
+        Raises:
+            NothingToJudge: the session does not ask for such a call.
+            ValueError: `life_s` is out of range.
+        """
+        return await self._answer(session, digest, "rejected", approver, reason, life_s)
+
+    async def _answer(
+        self,
+        session: str,
+        digest: str,
+        verdict: Literal["approved", "rejected"],
+        approver: str,
+        reason: str,
+        life_s: int,
+    ) -> Permit:
+        if not 1 <= life_s <= MAX_LIFE_S:
+            raise ValueError(f"an answer's life is between a second and seven days, not {life_s} s")
+        waiting = await self.pending(check_name("session", session))
+        if all(each.ask.digest != digest for each in waiting):
+            raise NothingToJudge(f"session {session} does not ask for a call with digest {digest[:64]}")
+        permit = Permit(
+            nonce=secrets.token_hex(8),
+            verdict=verdict,
+            approver=approver,
+            expires_ms=await self.now_ms() + life_s * 1000,
+            reason=reason,
+        )
+        key = keys.permit(self._queue, session, digest)
+        async with self._redis.pipeline(transaction=True) as pipe:
+            pipe.delete(key)
+            pipe.hset(key, mapping={field: getattr(permit, field) for field in Permit.__struct_fields__})
+            pipe.pexpire(key, life_s * 1000)
+            await pipe.execute()
+        return permit
 
     async def _judge(
         self,

@@ -96,6 +96,21 @@ def approval(q: str, s: str) -> str:
     return f"reef:{{{q}}}:approval:{s}"
 
 
+def permit(q: str, s: str, digest: str) -> str:
+    """Hash: nonce, verdict, approver, expiry, reason of an answer to one call. Writer approver only. Life: PX."""
+    return f"reef:{{{q}}}:permit:{s}:{digest}"
+
+
+def used(q: str, s: str, digest: str) -> str:
+    """String: nonce of the permit that was used up, the call that did, when. Writer worker. Life: PX."""
+    return f"reef:{{{q}}}:used:{s}:{digest}"
+
+
+def asks(q: str) -> str:
+    """Stream: one entry an ask, JSON. Writer worker; reader approver and dashboard. Life: TTL, capped in length."""
+    return f"reef:{{{q}}}:asks"
+
+
 def cancel(q: str, s: str, c: str) -> str:
     """String: somebody wants the call ended. Writer agent (own session) and orchestrator. Life: PX."""
     return f"reef:{{{q}}}:cancel:{s}:{c}"

@@ -64,7 +64,11 @@ EFFECT_OF_CODE: dict[ErrorCode, EffectState] = {
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a call was denied or failed, and what to do next."""
+    """Why a call was denied or failed, and what to do next.
+
+    `digest` is that of the call's content, by which an approver approves it. `policy_version` names the operator's
+    rules that judged.
+    """
 
     code: ErrorCode
     message: str
@@ -75,6 +79,8 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     policy: str | None = None
     rule: str | None = None
     incident: str | None = None
+    digest: str | None = None
+    policy_version: str | None = None
 
 
 class Progress(Struct, frozen=True, kw_only=True, tag_field="kind", tag="progress"):

@@ -7,6 +7,7 @@ import functools
 import json
 import logging
 import os
+import signal
 from typing import Any
 
 from arq.connections import ArqRedis
@@ -16,18 +17,21 @@ from contracts import codec
 from contracts.calls import JobId, check_name
 from worker.audit import AuditLog
 from worker.broker import Broker
-from worker.executor import Parts, execute
+from worker.executor import execute
 from worker.failures import CallFailed
 from worker.hooks.post_tool_response import PostToolResponse
 from worker.hooks.pre_tool_call import PreToolCall
 from worker.labels import PathRule, read_path_rules
 from worker.metrics import Metrics
+from worker.parts import Parts
+from worker.policies.rules.book import Rules
+from worker.policies.rules.load import PolicyError, load_policy
 from worker.process import Limits
 from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
 from worker.secrets import Redactor
-from worker.settings import Settings, SettingsError
+from worker.settings import Settings, SettingsError, denied_commands, policy_files
 from worker.version import version_of_product
 from worker.workspace import KeptWorkspaces, Workspace
 
@@ -63,9 +67,11 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     broker = Broker.connect(settings, redis_url)
     metrics = Metrics()
     sandbox = detect(settings.sandbox)
+    rules = load_rules(settings)
+    described = describe(settings, queues, sandbox)
     parts = Parts(
         tools=TOOLS,
-        gate=PreToolCall(POLICIES, settings.policy_timeout_s),
+        gate=PreToolCall(POLICIES if rules is None else {**POLICIES, "rules": rules.judge}, settings.policy_timeout_s),
         classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
@@ -74,6 +80,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         metrics=metrics,
         open_workspace=Workspaces(settings).open,
         tool_timeout_s=settings.tool_timeout_s,
+        rules=rules,
     )
     pool: Any = broker.redis.connection_pool
     return FleetWorker(
@@ -85,7 +92,8 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         lease_s=settings.lease_s,
         drain_s=settings.drain_s,
         metrics=metrics,
-        describe=describe(settings, queues, sandbox),
+        describe=described,
+        on_startup=functools.partial(_start, rules, settings, described),
         on_shutdown=functools.partial(_close, parts.audit, sandbox),
         redis_pool=ArqRedis(pool, job_serializer=codec.encode, job_deserializer=json.loads),
         job_serializer=codec.encode,
@@ -103,6 +111,38 @@ def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[st
         "sandbox": sandbox.tier,
         "tools": sorted(TOOLS),
     }
+
+
+def load_rules(settings: Settings) -> Rules | None:
+    """The operator's rules of the settings' policy files, None where there are none.
+
+    Raises:
+        PolicyError: they can't be used.
+    """
+    files, commands = policy_files(settings), denied_commands(settings)
+    return Rules(load_policy(files, commands)) if files or commands else None
+
+
+async def _start(rules: Rules | None, settings: Settings, described: dict[str, Any], _: Any) -> None:
+    reload = functools.partial(_reload, rules, settings, described)
+    if rules is not None:
+        described["policy_version"] = rules.book.version
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
+
+
+def _reload(rules: Rules | None, settings: Settings, described: dict[str, Any]) -> None:
+    """SIGHUP: takes the policy's files as they are now, all of them or none."""
+    if rules is None:
+        log.warning("SIGHUP: this worker was started without a policy, so there is none to reload")
+        return
+    try:
+        book = load_policy(policy_files(settings), denied_commands(settings))
+    except PolicyError as error:
+        log.error("SIGHUP: the policy stays at version %s, the new one can't be used: %s", rules.book.version, error)
+        return
+    rules.book = book
+    described["policy_version"] = book.version
+    log.info("SIGHUP: policy version %s is in force, %d rules", book.version, len(book.rules))
 
 
 class Workspaces:

@@ -77,6 +77,15 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 def load_script(name: str) -> str:
     """A script's text with what it includes from `_<name>.lua` files.
+    ask: bytes = b""
+
+
+class Consent(Struct, frozen=True, kw_only=True):
+    """What became of the wish for somebody's yes: `word` is approved, rejected, none, used or stale."""
+
+    word: str = "none"
+    approver: str = ""
+    reason: str = ""
 
     `--@include name` lines keep shared Lua in one place; Redis has no modules.
     """
@@ -116,7 +125,7 @@ class Broker:
         self._settings = settings
         self._claim, self._finish, self._renew = _Script("claim"), _Script("finish"), _Script("renew")
         self._release, self._cancel, self._progress = _Script("release"), _Script("cancel"), _Script("progress")
-        self._mark = _Script("mark")
+        self._mark, self._consume = _Script("mark"), _Script("consume")
         self._claim_tail = (
             settings.max_payload_bytes,
             CLASSES,
@@ -175,7 +184,7 @@ class Broker:
         names = (keys.leases(queue), keys.bell(queue), keys.audit(queue), keys.queue(queue))
         argv: list[Any] = [queue, *self._finish_head]
         for e in endings:
-            argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan)
+            argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan, e.ask)
         granted, *words = await self._finish(self.redis, names, argv)
         return granted, [word.decode() for word in words]
 
@@ -213,6 +222,13 @@ class Broker:
         """Raises the level of the claim's workspace, which never falls. False if Redis can't now. Never raises."""
         try:
             await self._mark(self.redis, (keys.workspace(claim.queue, claim.session.workspace),), (level,))
+    async def use_permit(self, claim: Claimed, digest: str) -> Consent:
+        """Uses up somebody's yes to the claimed call, if there is one."""
+        names = (keys.used(claim.queue, claim.job.session, digest),)
+        argv = (claim.queue, claim.id, claim.token, digest)
+        found = await self._consume(self.redis, names, argv)
+        return Consent(**{name: value.decode(errors="replace") for name, value in zip(_CONSENT, found, strict=True)})
+
         except UNREACHABLE as error:
             log.warning("could not raise the level of workspace %s: %s", claim.session.workspace, error)
             return False
@@ -291,6 +307,9 @@ def _read_plan(digest: bytes | None, version: bytes | None) -> Plan | None:
     if digest is None:
         return None
     return Plan(digest=digest.decode(errors="replace"), version=int(version or 0))
+
+
+_CONSENT = Consent.__struct_fields__
 
 
 def _read_approval(

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct, json, structs
 
-from contracts.calls import JobId, ToolCall
+from contracts.calls import ToolCall
 from contracts.codec import decode_call, encode, payload_digest
 from contracts.levels import Level, highest
 from contracts.plans import digest_of
 from contracts.replies import Completed, Denied, Error, ErrorCode, Failed, TerminalReply
 from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
-from worker.audit import AuditLog, AuditUnavailable
-from worker.broker import Broker, Claimed, Ending
-from worker.decisions import Decision, Judged, Verdict
+from worker.broker import Claimed, Ending
 from worker.failures import CallFailed, classify, error_of
-from worker.hooks.post_tool_response import Classified, PostToolResponse, Sight, Withheld
-from worker.hooks.pre_tool_call import PreToolCall
-from worker.metrics import Metrics
-from worker.process import Limits
+from worker.hooks.post_tool_response import Classified, Sight, Withheld
+from worker.judging import MAX_ABOUT_CHARS, Judgement, about, ask_of, held_to_rules, must_wait, noted, permit
+from worker.parts import Parts
 from worker.progress import ProgressWriter
-from worker.sandbox import Sandbox
 from worker.tools.context import ToolContext
-from worker.workspace import Workspace
 
-log = logging.getLogger("toolreef")
-
-RunTool = Callable[[Any, ToolContext], Awaitable[Output]]
 StopReason = Literal["cancelled", "interrupted"]
-
-MAX_ABOUT_CHARS = 200
 
 _ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
     "too_large": ("too_large", "the call's payload is larger than this queue takes", "write the data in parts"),
@@ -48,22 +36,6 @@ _ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
     "changed": ("invalid_call", "the payload changed between two deliveries", None),
     "lost": ("expired", "the payload expired before the call's turn came", None),
 }
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class Parts:
-    """What every call of this worker process is carried out with."""
-
-    tools: Mapping[str, RunTool]
-    gate: PreToolCall
-    classify: PostToolResponse
-    broker: Broker
-    audit: AuditLog
-    sandbox: Sandbox
-    limits: Limits
-    metrics: Metrics
-    open_workspace: Callable[[JobId, str], Workspace]
-    tool_timeout_s: float
 
 
 class Running:
@@ -90,6 +62,7 @@ class _Outcome:
 
     call: ToolCall | None = None
     digest: str = ""
+    judgement: Judgement | None = None
     context: ToolContext | None = None
     sight: Sight | None = None
     progress: ProgressWriter | None = None
@@ -144,17 +117,9 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
     if call.tool == "run_command":
         outcome.sight = parts.classify.sight_of_command(session, workspace.root)
         session = structs.replace(session, taint=highest((session.taint, outcome.sight.level())))
-    judged = Judged(call=call, session=session, workspace_roots=workspace.roots, now_ms=claim.now_ms)
-    decision = await parts.gate(judged)
-    verdict, policy, rule = decision.verdict.value, decision.policy, decision.rule
-    try:
-        parts.audit.decided(claim.id, call.tool, outcome.digest, verdict, policy, rule, claim.attempt)
-    except AuditUnavailable as error:
-        log.critical("call %s refused: %s", claim.id, error)
-        message = "the worker cannot record what it does, so it does nothing"
-        raise CallFailed("unavailable", message, retryable=True) from None
-    if decision.verdict is not Verdict.ALLOW:
-        outcome.error = _refusal(decision)
+    judgement = outcome.judgement = await permit(call, outcome.digest, claim, session, workspace.roots, parts)
+    if judgement.error is not None:
+        outcome.error = judgement.error
         return False
     remaining_s = None if call.deadline_ms is None else (call.deadline_ms - claim.now_ms) / 1000
     if outcome.sight is not None:
@@ -170,7 +135,7 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         session=claim.session,
         call=call.call,
         deadline=None if remaining_s is None else time.monotonic() + remaining_s,
-        progress=outcome.progress.write if outcome.progress is not None else None,
+        progress=None if outcome.progress is None or must_wait(judgement, parts) else outcome.progress.write,
     )
     return True
 
@@ -206,11 +171,13 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
             opened=opened,
             session=claim.session,
             seen_by_command=seen,
-            about=_about(outcome.call),
+            about=about(outcome.call),
         )
     except Withheld:
         withheld = error_of("internal", "the output is withheld: it could not be classified")
         answer = Classified(None, withheld, Level.PUBLIC)
+    if outcome.judgement is not None and parts.rules is not None:
+        answer = held_to_rules(answer, outcome.judgement, opened, parts.rules)
     reply = _reply(outcome, answer, claim, parts, run_ms)
     digest = outcome.digest or payload_digest(claim.payload)
     kind = str(type(reply).__struct_config__.tag)
@@ -231,6 +198,7 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
         "attempt": claim.attempt,
         "queued_ms": reply.queued_ms,
         "run_ms": run_ms,
+        **(noted(outcome.judgement) if outcome.judgement is not None else {}),
         "about": answer.about[:MAX_ABOUT_CHARS],
     }
     return Ending(
@@ -242,6 +210,7 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
         level=answer.level.value,
         audit=encode(summary),
         plan=_proposed(outcome.call) if isinstance(reply, Completed) else "",
+        ask=ask_of(outcome.judgement, answer),
     )
 
 
@@ -249,7 +218,9 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
     job = claim.job
     kind: type[Completed | Denied | Failed] = Completed
     if answer.error is not None:
-        kind = Denied if answer.error.code in ("forbidden", "approval_required") else Failed
+        # An answer withheld after an effect is no denial: something ran.
+        denied = answer.error.code in ("forbidden", "approval_required") and answer.error.effect == "none"
+        kind = Denied if denied else Failed
     parts.metrics.count(kind.__name__.lower())
     return kind(
         session=job.session,
@@ -267,17 +238,6 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
     )
 
 
-def _about(call: ToolCall | None) -> str:
-    """What the call is about, for whoever looks at the audit stream: its command, path or summary."""
-    if call is None:
-        return ""
-    text: str = next(
-        (getattr(call.args, name) for name in ("command", "path", "summary") if hasattr(call.args, name)), ""
-    )
-    # Longer than what is kept, so that a secret across its end is still recognised.
-    return text[:4096]
-
-
 class _EnqueueTime(Struct):
     et: int = 0
 
@@ -290,11 +250,6 @@ def _enqueued_ms(claim: Claimed) -> int:
         return min(claim.now_ms, max(0, _read_enqueue_time.decode(claim.payload).et)) or claim.now_ms
     except (ValueError, RecursionError):
         return claim.now_ms
-
-
-def _refusal(decision: Decision) -> Error:
-    code: ErrorCode = "approval_required" if decision.verdict is Verdict.ASK else "forbidden"
-    return error_of(code, decision.reason or "forbidden", policy=decision.policy, rule=decision.rule or None)
 
 
 def _stopped(reason: StopReason, outcome: _Outcome) -> Error:

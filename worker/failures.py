@@ -96,6 +96,8 @@ def error_of(
     policy: str | None = None,
     rule: str | None = None,
     incident: str | None = None,
+    digest: str | None = None,
+    policy_version: str | None = None,
 ) -> Error:
     """An error with the code's usual effect unless another is given."""
     return Error(
@@ -108,4 +110,6 @@ def error_of(
         policy=policy,
         rule=rule,
         incident=incident,
+        digest=digest,
+        policy_version=policy_version,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from worker.executor import RunTool
 from worker.hooks.pre_tool_call import Policy
+from worker.parts import RunTool
 from worker.policies import command_denylist, path_scope, plan_gate, session_prepared, write_down
 from worker.tools import edit_file, list_directory, plan_propose, read_file, run_command, search_files, write_file
 

@@ -70,6 +70,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Known secrets, one a line, that are redacted from every reply."""
     levels: str = ""
     """Path rules, `glob=LEVEL` separated by commas: what matches has at least that level."""
+    policy: str = ""
+    """The operator's rules: TOML files, separated by colons. Read again on SIGHUP."""
     deny_commands: str = ""
     """More commands to deny, separated by commas; words of one command by spaces."""
     orchestrator_url: str | None = None
@@ -161,6 +163,16 @@ def _with_tls(settings: Settings) -> dict[str, str]:
         if options and url.startswith("rediss"):
             urls[name] = url + ("&" if "?" in url else "?") + "&".join(options)
     return urls
+
+
+def policy_files(settings: Settings) -> tuple[Path, ...]:
+    """The policy's files, in their order."""
+    return tuple(Path(name).expanduser().absolute() for name in settings.policy.split(os.pathsep) if name)
+
+
+def denied_commands(settings: Settings) -> tuple[str, ...]:
+    """The first words of each command that is denied by a setting."""
+    return tuple(words.strip() for words in settings.deny_commands.split(",") if words.strip())
 
 
 def environment_with(**changes: str) -> dict[str, str]:

@@ -40,6 +40,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         statuses = await asyncio.gather(*(self._keep(slot) for slot in range(self._processes)))
         return max(statuses, key=abs)
 
@@ -49,6 +50,12 @@ class Supervisor:
         for child in self._children.values():
             if child.returncode is None:
                 child.terminate()
+
+    def _hang_up(self) -> None:
+        """Has every process read its policy again."""
+        for child in self._children.values():
+            if child.returncode is None:
+                child.send_signal(signal.SIGHUP)
 
     async def _keep(self, slot: int) -> int:
         delay_s, status = 0.0, 0

@@ -128,6 +128,8 @@ class AuditLog:
         attempt: int,
         *,
         args_text: str = "",
+        version: str = "",
+        approver: str = "",
     ) -> AuditMark:
         """Records a verdict, before anything of the call starts. `args_text` are the arguments already redacted.
 
@@ -149,6 +151,8 @@ class AuditLog:
                 rule=printable(rule),
                 attempt=attempt,
                 args_text=printable(args_text, MAX_ARGS_CHARS),
+                version=printable(version),
+                approver=printable(approver),
             )
 
         return self._record(make, required=is_effect or self._reads_required, sync=is_effect and self._fsync)

@@ -47,7 +47,10 @@ class Opened(Record, frozen=True, kw_only=True, tag="opened", omit_defaults=True
 
 
 class Decided(Record, frozen=True, kw_only=True, tag="decided", omit_defaults=True):
-    """A verdict, written before anything starts. `args` is the digest of the arguments, `args_text` them, redacted."""
+    """A verdict, written before anything starts. `args` is the digest of the arguments, `args_text` them, redacted.
+
+    `version` is that of the operator's rules; `approver` said yes where the verdict is `approved`.
+    """
 
     job: str
     tool: str
@@ -57,6 +60,8 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided", omit_defaults=Tr
     rule: str
     attempt: int
     args_text: str = ""
+    version: str = ""
+    approver: str = ""
 
 
 class Finished(Record, frozen=True, kw_only=True, tag="finished"):

@@ -3,7 +3,8 @@
 -- KEYS: 1 leases, 2 bell, 3 audit, 4 queue
 -- ARGV: 1 queue name, 2 readers a session may have, 3 life of replies ms, 4 replies kept a session,
 --       5 life of outcomes ms, 6 stored reply bytes at most, 7 audit entries kept, 8 life of plans ms,
---       then 7 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest body' or ''
+--       then 8 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest body' or '',
+--       what an approver is asked for as JSON or ''
 -- Returns: {granted, word, word, ...}, a word a call: done, stale
 --@include session
 local leases, bell, audit = KEYS[1], KEYS[2], KEYS[3]
@@ -30,7 +31,7 @@ local function raise(s, c, level, reply)
   return reply
 end
 
-local function finish(id, token, reply, digest, level, entry, plan)
+local function finish(id, token, reply, digest, level, entry, plan, ask)
   local owner = redis.call('GET', 'arq:in-progress:' .. id)
   if not owner or string.match(owner, '^%d+') ~= token then return 'stale' end
   local s, c = string.match(string.sub(id, #tag + 2), '^([^:]+):([^:]+)$')
@@ -50,6 +51,11 @@ local function finish(id, token, reply, digest, level, entry, plan)
     redis.call('HINCRBY', key, 'version', 1)
     redis.call('PEXPIRE', key, plan_life)
   end
+  if ask ~= '' then
+    local key = 'reef:' .. tag .. ':asks'
+    redis.call('XADD', key, 'MAXLEN', '~', 1000, '*', 'ask', ask)
+    redis.call('PEXPIRE', key, plan_life)
+  end
   local held = redis.call('HGET', running, c)
   redis.call('HDEL', running, c)
   if held == 'r' then redis.call('HINCRBY', running, '#r', -1) end
@@ -59,8 +65,8 @@ local function finish(id, token, reply, digest, level, entry, plan)
 end
 
 local answer = { 0 }
-for i = 9, #ARGV, 7 do
-  answer[#answer + 1] = finish(ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+for i = 9, #ARGV, 8 do
+  answer[#answer + 1] = finish(unpack(ARGV, i, i + 7))
 end
 if granted > 0 then redis.call('LPUSH', bell, 1) end
 answer[1] = granted
