@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.fleet import Agent, Fleet, wait_until
+from tests.conftest import assert_every_key_has_a_life
+from tests.fleet import Agent, Fleet, Server, wait_until
 
 CHROMIUM = os.environ.get("TOOLREEF_TEST_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
@@ -150,3 +151,28 @@ def wait_for_running(agent: Agent, call: str) -> None:
 
     key = keys.in_progress(agent.fleet.queue, agent.session, call)
     wait_until(lambda: agent.fleet.redis.exists(key), f"{call} to run")
+
+
+@pytest.fixture(scope="session")
+def watched(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet with one worker for all tests that only look. `finance/**` is CONFIDENTIAL in it."""
+    fleet = Fleet(server.url, tmp_path_factory.mktemp("watched"), "watched", levels="finance/**=CONFIDENTIAL")
+    fleet.start_worker()
+    yield fleet
+    fleet.end()
+    assert_every_key_has_a_life(fleet.redis, "watched")
+
+
+@pytest.fixture(scope="session")
+def dashboard(watched: Fleet) -> Iterator[Dashboard]:
+    """A dashboard of that fleet that everybody may look at, and nobody more."""
+    started = Dashboard(watched)
+    yield started
+    assert started.end() == 0, started.log.read_text()
+    assert "Traceback" not in started.log.read_text()
+
+
+@pytest.fixture
+def looker(watched: Fleet) -> Agent:
+    """An agent in a new session of the watched fleet."""
+    return watched.agent()

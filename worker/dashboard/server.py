@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import signal
 import socket
+from collections.abc import Iterator
 from types import FrameType
 
 import uvicorn
 
 from worker.dashboard.app import Config, Dashboard
-
-log = logging.getLogger("toolreef")
 
 
 class _Server(uvicorn.Server):
@@ -20,6 +20,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
         super().__init__(config)
         self._stopping = stopping
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """In place of uvicorn's, which sends itself the signal again at the end: an ordered stop exits with 0."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._stopping.set()
