@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
+from redis.exceptions import OutOfMemoryError
 
 from contracts import keys
 from contracts.calls import JobId, check_name
@@ -117,15 +117,16 @@ class Client(QueueConnection):
     ) -> TerminalReply | None:
         queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
         life_ms = PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000)
-        was_set, added, rung, done = await self._send(
+        was_set, added, _rung, done = await self._send(
             ("SET", keys.job(job.queue, job.session, job.call), payload, "NX", "PX", life_ms),
             ("ZADD", queue, "NX", self._next_score(), str(job)),
             ("LPUSH", keys.bell(job.queue), 1),
             # Read after the SET: whoever removed the payload has stored the outcome in the same step.
             ("GET", keys.done(job.queue, job.session, job.call)),
         )
-        for answer in (was_set, added, rung, done):
-            if isinstance(answer, ResponseError) and str(answer).startswith("OOM"):
+        # An unrung bell only delays a call that is accepted: workers look by themselves, too.
+        for answer in (was_set, added, done):
+            if isinstance(answer, OutOfMemoryError):
                 message = "Redis has no memory for more calls"
                 return _failed(job, tool, "unavailable", message, retry_after_ms=RETRY_AFTER_MS)
             if isinstance(answer, BaseException):
@@ -182,12 +183,19 @@ class Client(QueueConnection):
         return bool(answer == 1)
 
     async def cancel(self, session: str, call_id: str) -> None:
-        """Asks for the end of a call, whether it waits or runs. Its terminal reply tells what became of it."""
+        """Asks for the end of a call, whether it waits or runs. Its terminal reply tells what became of it.
+
+        Raises:
+            ValueError: a name is malformed.
+            redis.RedisError, OSError: Redis is out of reach or has no memory; the wish may or may not be heard.
+        """
         check_name("session", session), check_name("call id", call_id)
-        await self._send(
+        noted, _ = await self._send(
             ("SET", keys.cancel(self._queue, session, call_id), 1, "PX", CANCEL_LIFE_MS),
             ("PUBLISH", keys.cancel_channel(self._queue), f"{session}:{call_id}"),
         )
+        if isinstance(noted, BaseException):
+            raise noted
 
     async def replies(
         self, session: str, *, follow: bool = False, after: str = "0"

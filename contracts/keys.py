@@ -28,7 +28,7 @@ def job(q: str, s: str, c: str) -> str:
 
 
 def in_progress(q: str, s: str, c: str) -> str:
-    """String: fencing token and owner of the claim. Writer and reader worker. Life: PX, renewed with the lease."""
+    """String: `token/ticket owner`, the claim's fencing token first. Writer and reader worker. Life: PX, renewed."""
     return f"arq:in-progress:{{{q}}}:{s}:{c}"
 
 

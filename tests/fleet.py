@@ -112,10 +112,14 @@ class Fleet:
         base = {"REDIS_URL": self.url, "TOOLREEF_STATE": str(self.state), "TOOLREEF_QUEUE": self.queue}
         return {**clean, **base, **self.settings}
 
-    def start_worker(self, *arguments: str, **settings: object) -> Worker:
-        """Returns when its first heartbeat stands in Redis."""
-        name = f"w-{uuid.uuid4().hex[:8]}"
+    def start_worker(
+        self, *arguments: str, name: str | None = None, url: str | None = None, **settings: object
+    ) -> Worker:
+        """Returns when its first heartbeat stands in Redis. `url` is another way to the same Redis."""
+        name = name or f"w-{uuid.uuid4().hex[:8]}"
         more = {f"TOOLREEF_{key.upper()}": str(value) for key, value in settings.items()}
+        more |= {"REDIS_URL": url} if url else {}
+        self.redis.hdel(keys.workers(self.queue), name)
         command = [sys.executable, "-m", "worker", "worker", *arguments]
         worker = Worker(command, {**self.env, "TOOLREEF_WORKER": name, **more}, self.state / f"{name}.log")
         self.workers.append(worker)

@@ -29,6 +29,9 @@ UNREACHABLE = (RedisError, OSError, TimeoutError)
 BELL_TIMEOUT_S = 2.05
 """A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
 
+QUIET_S = 15.0
+"""How long a subscription may be silent before it is asked whether it still stands."""
+
 SCAN_BUDGET = 1000
 MAX_READ_ATTEMPTS = 3
 
@@ -162,8 +165,8 @@ class Broker:
         """Wakes a worker of the queue."""
         await _command(self.redis, "LPUSH", keys.bell(queue), 1)
 
-    async def claim(self, queue: str, slots: int, heartbeat: bytes) -> Turn:
-        """Claims up to `slots` due calls of a queue."""
+    async def claim(self, queue: str, slots: int, heartbeat: bytes, ticket: str) -> Turn:
+        """Claims up to `slots` due calls of a queue. `ticket` is this claim's alone, for `undo_claim`."""
         q = queue
         names = (
             keys.queue(q),
@@ -174,7 +177,7 @@ class Broker:
             keys.workers(q),
             keys.dead(q),
         )
-        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail)
+        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail, ticket)
         now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
         calls = [_read_claim(q, now_ms, row, self._settings.require_sessions) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
@@ -198,14 +201,14 @@ class Broker:
 
     async def release(self, queue: str, claims: Sequence[Claimed]) -> int:
         """Gives back claims that were not started. Returns how many were still ours."""
-        return await self._give_back(queue, "these", claims)
+        return await self._give_back(queue, "", claims)
 
-    async def release_others(self, queue: str, known: Sequence[Claimed | Ending]) -> int:
-        """Gives back this worker's claims that it does not know of: the answer to their claim was lost."""
-        return await self._give_back(queue, "others", known)
+    async def undo_claim(self, queue: str, ticket: str) -> int:
+        """Gives back what a claim took whose answer was lost. Returns how many calls that were."""
+        return await self._give_back(queue, ticket, ())
 
-    async def _give_back(self, queue: str, which: str, claims: Sequence[Claimed | Ending]) -> int:
-        argv: list[Any] = [queue, self._worker, which]
+    async def _give_back(self, queue: str, ticket: str, claims: Sequence[Claimed]) -> int:
+        argv: list[Any] = [queue, ticket]
         for claim in claims:
             argv += (claim.id, claim.token)
         released: int = await self._release(self.redis, (keys.leases(queue), keys.bell(queue)), argv)
@@ -248,9 +251,15 @@ class Broker:
         """Yields (channel, session, call) for each wish to cancel that is made while this is read."""
         async with self._bell.pubsub() as listener:
             await listener.subscribe(*channels)
+            asked = False
             while True:
-                message = await listener.get_message(ignore_subscribe_messages=True, timeout=None)
-                if message is None:
+                # With a time-out of its own: the socket's would take every quiet moment for a lost connection.
+                message = await listener.get_message(timeout=QUIET_S)
+                if message is None and asked:
+                    raise ConnectionError("the subscription has gone silent")
+                if asked := message is None:
+                    await listener.ping()
+                if message is None or message["type"] != "message":
                     continue
                 session, _, call = message["data"].decode(errors="replace").partition(":")
                 yield message["channel"].decode(), session, call

@@ -12,16 +12,17 @@ import logging
 import random
 import signal
 import time
+import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from arq.worker import Worker
-from redis.exceptions import ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from contracts import keys
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker, Claimed, Ending, Turn
-from worker.executor import Running
+from worker.executor import Running, StopReason
 from worker.metrics import Metrics
 
 log = logging.getLogger("toolreef")
@@ -30,6 +31,7 @@ STOP_AT = 0.8
 """The part of a lease after which a call whose lease could not be renewed is stopped, before others may claim it."""
 
 
+T = TypeVar("T")
 Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
 
 
@@ -57,10 +59,13 @@ class FleetWorker(Worker):
         self._execute = execute
         self._lease_s, self._drain_s = lease_s, drain_s
         self._describe = describe
-        self._running: dict[str, Running] = {}
+        # By token too: a call whose lease has ended can come back while its old task is still being stopped.
+        self._running: dict[tuple[str, int], Running] = {}
         self._endings: list[Ending] = []
         self._returns: list[Claimed] = []
-        self._unsure: set[str] = set()
+        self._unsure: dict[str, str] = {}
+        # On a cluster one queue's server may be away while the others serve on: failures so far, and until when.
+        self._away: dict[str, tuple[int, float]] = {}
         self._more = set(queues)
         self._due_s: dict[str, float] = {}
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -135,37 +140,60 @@ class FleetWorker(Worker):
         for each in list(self._running.values()):
             each.stop("interrupted")
 
+    def _stop_call(self, job_id: str, reason: StopReason) -> bool:
+        """Stops whatever runs under the id. Whether anything did."""
+        found = [each for (name, _), each in self._running.items() if name == job_id]
+        for each in found:
+            each.stop(reason)
+        return bool(found)
+
     # -- one turn
 
     async def _turn(self) -> None:
-        try:
-            await self._settle_lost_claims()
-            await self._give_back()
-            await self._publish()
-            await self._fill()
-        except UNREACHABLE as error:
-            await self._back_off(error)
+        """Serves each queue, beginning with another one each time."""
+        order = self.queues[self._next_queue :] + self.queues[: self._next_queue]
+        self._next_queue = (self._next_queue + 1) % len(self.queues)
+        for queue in order:
+            if not self._is_away(queue):
+                await self._serve(queue)
+        claimable = any(not self._is_away(queue) for queue in self._more)
+        if claimable and not self._draining and len(self._running) < self.max_jobs:
             self._wake.set()
+        elif not claimable:
+            self._heard.set()
+        self._note_room()
+
+    async def _serve(self, queue: str) -> None:
+        try:
+            await self._settle_lost_claim(queue)
+            await self._give_back(queue)
+            await self._publish(queue)
+            await self._fill(queue)
+        except UNREACHABLE as error:
+            failures = self._away.get(queue, (0, 0.0))[0] + 1
+            delay_s = self._note_failure(failures, error)
+            self._away[queue] = failures, time.monotonic() + delay_s
+            self.loop.call_later(delay_s, self._wake.set)
         else:
+            self._away.pop(queue, None)
             self._failures = 0
 
-    async def _publish(self) -> None:
-        endings, self._endings = self._endings, []
-        by_queue: dict[str, list[Ending]] = {}
-        for ending in endings:
-            by_queue.setdefault(ending.queue, []).append(ending)
-        for queue, batch in list(by_queue.items()):
-            try:
-                granted, words = await self.broker.finish(queue, batch)
-            except ResponseError as error:
-                granted, words = await self._publish_singly(queue, batch, error)
-            except UNREACHABLE:
-                self._endings = [each for rest in by_queue.values() for each in rest] + self._endings
-                raise
-            del by_queue[queue]
-            self.metrics.stale += words.count("stale")
-            if granted:
-                self._more.add(queue)
+    def _is_away(self, queue: str) -> bool:
+        return queue in self._away and time.monotonic() < self._away[queue][1]
+
+    async def _publish(self, queue: str) -> None:
+        """What Redis does not take now stays for the next turn, whatever it answers."""
+        batch = [ending for ending in self._endings if ending.queue == queue]
+        if not batch:
+            return
+        try:
+            granted, words = await self.broker.finish(queue, batch)
+        except ResponseError as error:
+            granted, words = await self._publish_singly(queue, batch, error)
+        self._endings = _without(self._endings, batch)
+        self.metrics.stale += words.count("stale")
+        if granted:
+            self._more.add(queue)
 
     async def _publish_singly(self, queue: str, batch: list[Ending], error: ResponseError) -> tuple[int, list[str]]:
         """One ending that Redis refuses must not hold up its neighbours; it goes to the dead letters instead."""
@@ -180,29 +208,20 @@ class FleetWorker(Worker):
             except ResponseError as refused:
                 log.error("reply of %s refused: %s", ending.id, refused)
                 self.metrics.undeliverable += 1
-                await self.broker.bury(queue, ending.id, f"reply refused: {refused}")
+                with contextlib.suppress(*UNREACHABLE):
+                    await self.broker.bury(queue, ending.id, f"reply refused: {refused}")
         return granted, words
 
-    async def _fill(self) -> None:
-        """Claims for each queue that may have due calls, beginning with another one each time."""
-        order = self.queues[self._next_queue :] + self.queues[: self._next_queue]
-        self._next_queue = (self._next_queue + 1) % len(self.queues)
-        for queue in order:
-            slots = self.max_jobs - len(self._running)
-            if self._draining or slots <= 0:
-                break
-            if queue not in self._more:
-                continue
-            self._unsure.add(queue)
-            sent = time.monotonic()
-            turn = await self.broker.claim(queue, slots, self._heartbeat())
-            self._unsure.discard(queue)
-            self._take(queue, turn, sent)
-        if self._more and not self._draining and len(self._running) < self.max_jobs:
-            self._wake.set()
-        elif not self._more:
-            self._heard.set()
-        self._note_room()
+    async def _fill(self, queue: str) -> None:
+        """Claims due calls of the queue up to the free slots."""
+        slots = self.max_jobs - len(self._running)
+        if self._draining or slots <= 0 or queue not in self._more:
+            return
+        ticket = self._unsure[queue] = uuid.uuid4().hex
+        sent = time.monotonic()
+        turn = await self.broker.claim(queue, slots, self._heartbeat(), ticket)
+        del self._unsure[queue]
+        self._take(queue, turn, sent)
 
     def _take(self, queue: str, turn: Turn, sent: float) -> None:
         if not turn.more:
@@ -213,12 +232,13 @@ class FleetWorker(Worker):
             self._wake.set()
             return
         for claim in turn.calls:
-            running = self._running[claim.id] = Running(claim, sent)
+            self._stop_call(claim.id, "interrupted")
+            running = self._running[claim.id, claim.token] = Running(claim, sent)
             running.task = self.loop.create_task(self._execute(running))
             running.task.add_done_callback(functools.partial(self._ended, running))
 
     def _ended(self, running: Running, task: asyncio.Task[Ending]) -> None:
-        del self._running[running.claim.id]
+        del self._running[running.claim.id, running.claim.token]
         self._wake.set()
         if task.cancelled():
             # Stopped in the very turn that created it; the executor answers every later cancellation itself.
@@ -228,21 +248,18 @@ class FleetWorker(Worker):
         else:
             self._endings.append(task.result())
 
-    async def _give_back(self) -> None:
-        while self._returns:
-            queue = self._returns[-1].queue
-            await self.broker.release(queue, [claim for claim in self._returns if claim.queue == queue])
-            self._returns = [claim for claim in self._returns if claim.queue != queue]
+    async def _give_back(self, queue: str) -> None:
+        if batch := [claim for claim in self._returns if claim.queue == queue]:
+            await self.broker.release(queue, batch)
+            self._returns = _without(self._returns, batch)
 
-    async def _settle_lost_claims(self) -> None:
+    async def _settle_lost_claim(self, queue: str) -> None:
         """A claim whose answer never came may still have been made. What it claimed was not started: it goes back."""
-        for queue in list(self._unsure):
-            held = [each.claim for each in self._running.values()]
-            known: list[Claimed | Ending] = [*held, *self._endings, *self._returns]
-            released = await self.broker.release_others(queue, [each for each in known if each.queue == queue])
+        if queue in self._unsure:
+            released = await self.broker.undo_claim(queue, self._unsure[queue])
             if released:
                 log.warning("gave back %d calls of queue %s whose claim was cut off", released, queue)
-            self._unsure.discard(queue)
+            del self._unsure[queue]
             self._more.add(queue)
 
     # -- the watchers
@@ -254,7 +271,9 @@ class FleetWorker(Worker):
             timeout_s = min([BELL_TIMEOUT_S, *(max(0.01, due) for due in self._due_s.values())])
             rung = None
             try:
-                rung = await self.broker.listen(self.queues, timeout_s)
+                rung = await self.broker.listen(
+                    [queue for queue in self.queues if queue not in self._away] or self.queues, timeout_s
+                )
             except UNREACHABLE as error:
                 await self._back_off(error)
             self._more.update([rung] if rung else self.queues)
@@ -268,15 +287,15 @@ class FleetWorker(Worker):
             self._room.clear()
 
     async def _renew(self) -> None:
-        """Renews every lease with one call a queue."""
+        """Renews every lease with one call a queue, side by side: a slow server must not cost another's leases."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
-            for queue in self.queues:
-                held = [each for each in self._running.values() if each.claim.queue == queue]
-                if held:
-                    await self._renew_queue(queue, held)
+            await asyncio.gather(*(self._renew_queue(queue) for queue in self.queues))
 
-    async def _renew_queue(self, queue: str, held: list[Running]) -> None:
+    async def _renew_queue(self, queue: str) -> None:
+        held = [each for each in self._running.values() if each.claim.queue == queue]
+        if not held:
+            return
         sent = time.monotonic()
         try:
             words = await self.broker.renew(queue, [each.claim for each in held], self._heartbeat())
@@ -305,10 +324,7 @@ class FleetWorker(Worker):
             try:
                 async for channel, session, call in self.broker.cancels(list(channels)):
                     queue = channels[channel]
-                    running = self._running.get(keys.job_id(queue, session, call))
-                    if running is not None:
-                        running.stop("cancelled")
-                    else:
+                    if not self._stop_call(keys.job_id(queue, session, call), "cancelled"):
                         await self.broker.bring_forward(queue, session, call)
             except UNREACHABLE as error:
                 await self._back_off(error)
@@ -316,13 +332,16 @@ class FleetWorker(Worker):
     # -- small things
 
     async def _back_off(self, error: BaseException) -> None:
-        """Waits 50 ms to 2 s, longer after each failure, with jitter so that a fleet does not return as one."""
         self._failures += 1
+        await asyncio.sleep(self._note_failure(self._failures, error))
+
+    def _note_failure(self, failures: int, error: BaseException) -> float:
+        """50 ms to 2 s to wait, longer after each failure, with jitter so that a fleet does not return as one."""
         self.metrics.reconnects += 1
-        delay_s = min(2.0, 0.05 * 2 ** min(self._failures, 10)) * random.uniform(0.5, 1.0)
-        if self._failures in (1, 10) or self._failures % 100 == 0:
+        delay_s: float = min(2.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)
+        if failures in (1, 10) or failures % 100 == 0:
             log.warning("Redis is out of reach (%s: %s), next try in %.2f s", type(error).__name__, error, delay_s)
-        await asyncio.sleep(delay_s)
+        return delay_s
 
     def _heartbeat(self) -> bytes:
         return msgspec.json.encode(
@@ -336,16 +355,17 @@ class FleetWorker(Worker):
         )
 
 
+def _without(all_: list[T], some: list[T]) -> list[T]:
+    """What is left, with all that has come meanwhile."""
+    gone = {id(each) for each in some}
+    return [each for each in all_ if id(each) not in gone]
+
+
+# redis-py takes the word off where it has a class for it.
+_PASSING = (ReadOnlyError, OutOfMemoryError, NoScriptError)
+_PASSING_WORDS = {"BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "NOREPLICAS"}
+
+
 def _is_passing(error: ResponseError) -> bool:
-    """Whether Redis will take the same command later: loading, read-only after a failover, busy, short of memory."""
-    return str(error).split(" ", 1)[0] in {
-        "LOADING",
-        "READONLY",
-        "BUSY",
-        "MASTERDOWN",
-        "CLUSTERDOWN",
-        "TRYAGAIN",
-        "OOM",
-        "MISCONF",
-        "NOREPLICAS",
-    }
+    """Whether Redis will take the same command later: read-only after a failover, busy, short of memory or replicas."""
+    return isinstance(error, _PASSING) or str(error).split(" ", 1)[0] in _PASSING_WORDS

@@ -3,7 +3,8 @@
 -- KEYS: 1 queue, 2 batch queue, 3 leases, 4 fence, 5 bell, 6 workers, 7 dead letters
 -- ARGV: 1 queue name, 2 free slots, 3 lease ms, 4 owner, 5 heartbeat or '', 6 max payload bytes,
 --       7 classes as ';tool=r;tool=e;tool=w;' (read, effect, effect on the workspace), 8 readers a session may have,
---       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often
+--       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often,
+--       12 ticket of this claim, by which release.lua finds it if the answer is lost
 -- Returns: {now ms, more (0 or 1), ms until something is due or -1, call, call, ...}; a call is
 --   {id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
 --    plan digest, plan version, approval digest, verdict, approver, expiry ms, reason}
@@ -51,7 +52,7 @@ local function describe(s, c, id, word, tool, payload, writes)
   local attempts = 'arq:retry:' .. id
   local attempt = redis.call('INCR', attempts)
   redis.call('PEXPIRE', attempts, life)
-  redis.call('SET', 'arq:in-progress:' .. id, token .. ' ' .. owner, 'PX', lease_ms + 60000)
+  redis.call('SET', 'arq:in-progress:' .. id, token .. '/' .. ARGV[12] .. ' ' .. owner, 'PX', lease_ms + 60000)
   redis.call('ZADD', leases, now + lease_ms, id)
   local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
   local place = session_key(tag, 'workspace', session[1] or s)
@@ -86,8 +87,9 @@ local function again(id)
   local held = redis.call('HGET', running, c)
   local before = tonumber(redis.call('GET', 'arq:retry:' .. id) or 0)
   local cancelled = redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1
-  if held == 'x' and (cancelled or word ~= 'run') then
-    word = cancelled and 'cancelled' or word
+  if held == 'x' then
+    -- It holds no place in its session, so it must not run, though the wish to cancel it may have expired.
+    word = word == 'too_large' and not cancelled and word or 'cancelled'
   elseif payload == '' and word == 'run' then
     word = before > 0 and 'interrupted' or 'lost'
   elseif before > 0 and (held ~= 'r' or before >= max_reads) then
