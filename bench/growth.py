@@ -62,13 +62,22 @@ def _cost(bench: Bench, *, depth: int, known: int, sessions: int) -> Figures:
         }
 
 
+def _least(bench: Bench, sizes: dict[str, dict[str, int]], passes: int = 2) -> dict[str, Figures]:
+    """The least cost of each size over interleaved passes: whatever else the machine does only adds."""
+    found: dict[str, list[Figures]] = {name: [] for name in sizes}
+    for _ in range(passes):
+        for name, size in sizes.items():
+            found[name].append(_cost(bench, **size))
+    return {name: min(costs, key=lambda cost: cost["cost_us"]) for name, costs in found.items()}
+
+
 def depth_costs(bench: Bench) -> dict[str, Figures]:
     """The cost of a call by queue depth."""
-    return {str(depth): _cost(bench, depth=depth, known=SESSIONS, sessions=SESSIONS) for depth in DEPTHS}
+    return _least(bench, {str(n): {"depth": n, "known": SESSIONS, "sessions": SESSIONS} for n in DEPTHS})
 
 
 def session_costs(bench: Bench) -> dict[str, Figures]:
     """The cost of a call by how many sessions are known, 50 of them active; and of a session's first call."""
-    costs = {str(known): _cost(bench, depth=1000, known=known, sessions=SESSIONS) for known in KNOWN}
-    costs["first call of each"] = _cost(bench, depth=1000, known=KNOWN[-1], sessions=_CALLS * 2)
-    return costs
+    sizes = {str(known): {"depth": 1000, "known": known, "sessions": SESSIONS} for known in KNOWN}
+    sizes["100,000, each call the first of its session"] = {"depth": 1000, "known": KNOWN[-1], "sessions": _CALLS * 2}
+    return _least(bench, sizes)

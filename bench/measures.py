@@ -40,7 +40,7 @@ class Bench:
         client = Client(system, self.server.url, self.directory)
         running: list[Worker] = []
         try:
-            running += [Worker(system, concurrency, self.server.url, self.directory) for _ in range(workers)]
+            running += [Worker(system, concurrency, self.server.url, self.directory, tool=tool) for _ in range(workers)]
             self.warm(client, tool)
             yield running, client
         finally:

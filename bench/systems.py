@@ -117,8 +117,8 @@ def _stop(process: subprocess.Popen[str]) -> None:
 class Worker:
     """One worker process (with whatever children its system needs)."""
 
-    def __init__(self, system: System, concurrency: int, url: str, directory: Path) -> None:
-        environment = {"BENCH_CONCURRENCY": str(concurrency)}
+    def __init__(self, system: System, concurrency: int, url: str, directory: Path, *, tool: str = "read") -> None:
+        environment = {"BENCH_CONCURRENCY": str(concurrency), "BENCH_NOOP": "1" if tool == "noop" else ""}
         role = ["serve", system.module, str(concurrency)]
         self._process = _start(system, role, url, directory, environment, stdin=subprocess.DEVNULL, stdout=2)
 
