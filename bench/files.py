@@ -101,7 +101,7 @@ async def reads(bench: Bench) -> None:
             finally:
                 bench.workspace._local = True
 
-        acts = {
+        acts: dict[str, Act] = {
             "open, read, close on the loop": direct,
             "the same in one hop": hop,
             "the same by aiofiles": through_aiofiles,
@@ -126,8 +126,8 @@ async def writes(bench: Bench) -> None:
             os.rename(bench.root / "bare.tmp", bench.root / "bare.txt")
             os.fsync(where)
 
-        async def direct(bare: Callable[[], None] = bare) -> object:
-            return bare()
+        async def direct(bare: Callable[[], None] = bare) -> None:
+            bare()
 
         def tool(content: str = content) -> Awaitable[object]:
             return write_file.run(WriteFileArgs(path="tool.txt", content=content), bench.context())
@@ -196,9 +196,8 @@ async def memory(bench: Bench) -> None:
         await read_file.run(ReadFileArgs(path="big.txt", offset=65536 * size - 5), bench.context())
         last = time.perf_counter() - began
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        print(
-            f"  {size:5} MiB: first page {first * 1e3:7.1f} ms, last lines {last * 1e3:8.1f} ms, {grown / 1024:6.1f} MiB"
-        )
+        times = f"first page {first * 1e3:7.1f} ms, last lines {last * 1e3:8.1f} ms"
+        print(f"  {size:5} MiB: {times}, {grown / 1024:6.1f} MiB")
 
 
 def make_large(path: Path, mebibytes: int) -> None:

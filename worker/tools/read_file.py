@@ -27,7 +27,7 @@ MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 _MAX_ON_LOOP_BYTES = 16 * 1024
 _HEAD_BYTES = 64 * 1024
-_PIECE_BYTES = 1024 * 1024
+_PIECE_BYTES = 4 * 1024 * 1024
 
 
 async def run(args: ReadFileArgs, context: ToolContext) -> ReadFileOutput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import hashlib
 import io
@@ -148,6 +149,7 @@ class _Change:
         self._may_create = may_create
         self._replacement: Replacement | None = None
         self._data = b""
+        self._sha256: str | None = None
         self._created = False
         self.path = b""
         self.replaced: Replaced | None = None
@@ -184,11 +186,13 @@ class _Change:
         """Hands the data to aiofiles piece by piece, so that a cancelled call ends between two of them."""
         view = memoryview(self._data)
         replacement = self._opened()
+        hashing = asyncio.ensure_future(in_thread(partial(_sha256, self._data)))
         try:
             with naming(self._wire_path):
                 file = wrap(await in_thread(partial(_Held, replacement)), executor=FILES)
                 while view:
                     view = view[await file.write(view[:_PIECE_BYTES]) :]
+                self._sha256 = await hashing
         except Exception:
             await in_thread(replacement.close)
             raise
@@ -207,7 +211,7 @@ class _Change:
             found = replacement.committed_stat
         finally:
             replacement.close()
-        digest = hashlib.sha256(self._data).hexdigest()
+        digest = self._sha256 or _sha256(self._data)
         self.replaced = Replaced(self.path, self._created, digest, found, replacement.notes)
 
     def _opened(self) -> Replacement:
@@ -227,6 +231,10 @@ class _Change:
         if self._draft(Current(None, None, spot.relative)) is not None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         return None
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 class _Held(io.FileIO):
