@@ -36,6 +36,8 @@ _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
 _WORKERS: Pattern = lambda q, s: keys.workers(q)  # noqa: E731
 _AUDIT: Pattern = lambda q, s: keys.audit(q)  # noqa: E731
 _DEAD: Pattern = lambda q, s: keys.dead(q)  # noqa: E731
+_PRESSURE: Pattern = lambda q, s: keys.pressure(q)  # noqa: E731
+_PARKED: Pattern = lambda q, s: keys.parked(q)  # noqa: E731
 _ACTIONS: Pattern = lambda q, s: keys.actions(q)  # noqa: E731
 
 _READ_HASH = "hget hmget hgetall"
@@ -52,14 +54,15 @@ class Grant(Struct, frozen=True):
     cancel_channel: bool = False
 
 
-_ANYBODY = Grant("ping time client|setname client|id")
+# CLUSTER SLOTS tells a client of a cluster whom to ask.
+_ANYBODY = Grant("ping time client|setname client|id cluster|slots")
 
 # What claim, finish and the other scripts run, and what the worker sends itself.
 _WORKER_COMMANDS = (
     "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
     "get set incr decr del exists strlen pexpire pttl type "
     "hget hmget hgetall hset hdel hlen hexists hincrby "
-    "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim"
+    "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim info"
 )
 
 ROLES: dict[str, tuple[Grant, ...]] = {
@@ -67,8 +70,9 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         _ANYBODY,
         Grant("set", write=(_JOB, _CANCEL)),
         Grant("zadd", write=_QUEUE),
+        Grant("zcard", read=_QUEUE),
         Grant("lpush", write=(_BELL,)),
-        Grant("get exists pttl", read=(_JOB, _DONE)),
+        Grant("get exists pttl", read=(_JOB, _DONE, _PRESSURE)),
         Grant(_READ_STREAM, read=(keys.replies,)),
         Grant(_READ_HASH, read=(keys.plan,)),
         Grant("exists", read=(_WORKERS,)),
@@ -115,6 +119,8 @@ ROLES: dict[str, tuple[Grant, ...]] = {
                 _LEASES,
                 _FENCE,
                 _BELL,
+                _PRESSURE,
+                _PARKED,
                 _WORKSPACE,
                 _WORKERS,
                 _AUDIT,
@@ -135,7 +141,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)),
         Grant("llen lrange", read=(keys.waiting,)),
         Grant("hget hgetall", read=(_PERMIT,)),
-        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL, _USED)),
+        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL, _USED, _PRESSURE)),
         Grant("getrange strlen exists", read=(_JOB,)),
         Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, _ASKS, keys.replies)),
     ),

@@ -140,3 +140,14 @@ def actions(q: str) -> str:
     """Stream: one entry an action of a person. Writer orchestrator and approver, before they act; reader dashboard
     and auditor. Life: TTL, capped in length."""
     return f"reef:{{{q}}}:actions"
+
+
+def pressure(q: str) -> str:
+    """String: how full the queue is and how full it may be, numbers as `contracts.pressure` reads them. Writer worker,
+    once a second at most; reader agent. Life: PX."""
+    return f"reef:{{{q}}}:pressure"
+
+
+def parked(q: str) -> str:
+    """Hash: `calls` and `bytes` that wait for their sessions' turn. Worker only. Life: PX; removed when none does."""
+    return f"reef:{{{q}}}:parked"

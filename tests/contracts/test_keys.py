@@ -34,6 +34,8 @@ PINNED = {
     "audit": "reef:{q}:audit",
     "dead": "reef:{q}:dead",
     "actions": "reef:{q}:actions",
+    "pressure": "reef:{q}:pressure",
+    "parked": "reef:{q}:parked",
 }
 FUNCTIONS = dict(inspect.getmembers(keys, inspect.isfunction))
 

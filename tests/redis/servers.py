@@ -101,7 +101,8 @@ class Watched:
         self.sentinels = [Node(home / f"sentinel{number}", *watch, sentinel=True) for number in range(3)]
         hosts = ",".join(f"127.0.0.1:{each.port}" for each in self.sentinels)
         self.url = f"redis+sentinel://{hosts}/{SERVICE}/0"
-        self._finder: Any = Sentinel([("127.0.0.1", each.port) for each in self.sentinels], socket_timeout=1)
+        make: Any = Sentinel
+        self._finder = make([("127.0.0.1", each.port) for each in self.sentinels], socket_timeout=1)
         self.client: Any = self._finder.master_for(SERVICE, socket_timeout=5)
 
     @contextlib.contextmanager
@@ -164,7 +165,7 @@ class Cluster:
         for node in self.replicas:
             with node.client as client:
                 client.execute_command("CLUSTER", "REPLICATE", ids[0])
-                wait_until(lambda: client.info("replication").get("master_link_status") == "up", "the replica")  # noqa: B023
+                wait_until(lambda: client.info("replication").get("master_link_status") == "up", "the replica")
         wait_until(lambda: all(self._stands(node) for node in self.nodes), "the cluster to stand")
 
     def _knows_all(self, node: Node) -> bool:

@@ -27,7 +27,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def looker(cluster: Cluster) -> Iterator[Any]:
-    client = RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", node.port) for node in cluster.primaries])
+    make_node: Any = ClusterNode
+    client = RedisCluster(startup_nodes=[make_node("127.0.0.1", node.port) for node in cluster.primaries])
     yield client
     client.close()
 
@@ -123,7 +124,8 @@ def test_a_pipeline_over_several_queues_keeps_its_order(cluster: Cluster) -> Non
                 pipe.execute_command("PING")
                 answers: list[Any] = await pipe.execute()
             async with client.pipeline(transaction=True) as pipe:
-                pipe.incr(keys.fence(queues[0])).incr(keys.fence(queues[1]))
+                pipe.incr(keys.fence(queues[0]))
+                pipe.incr(keys.fence(queues[1]))
                 with pytest.raises(ValueError, match="one queue"):
                     await pipe.execute()
             return answers

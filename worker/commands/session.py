@@ -5,8 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from msgspec import structs
+
 from contracts.levels import Level
 from contracts.orchestrator import Orchestrator
+from contracts.provisioner import Provisioner, agent_user, with_login
 from worker.commands.connection import FAILED, OK, add_queue, add_session, complain, run_against_redis, say
 from worker.settings import Settings
 
@@ -31,6 +34,8 @@ def register(commands: Any) -> None:
             each.add_argument("--mode", choices=["normal", "plan"])
             each.add_argument("--level", choices=LEVELS, help="raise the session's taint to this")
             each.add_argument("--pin", choices=LEVELS, help="the workspace refuses effects of sessions above this")
+        if verb == "open":
+            each.add_argument("--new-password", action="store_true", help="replace the agent's Redis password")
         each.set_defaults(run=run)
 
 
@@ -41,13 +46,15 @@ def run(options: Namespace) -> int:
 
 async def _act(options: Namespace, settings: Settings, url: str) -> int:
     async with Orchestrator.connect(url, queue=settings.queue) as orchestrator:
-        return await _apply(options, orchestrator)
+        return await _apply(options, settings, orchestrator)
 
 
-async def _apply(options: Namespace, orchestrator: Orchestrator) -> int:
+async def _apply(options: Namespace, settings: Settings, orchestrator: Orchestrator) -> int:
     session: str = options.session
     if options.verb == "close":
-        if await orchestrator.close_session(session):
+        # The user first: a session that is closed must not be spoken for.
+        removed = await _remove_agent(settings, session)
+        if await orchestrator.close_session(session) or removed:
             say({"session": session, "closed": True})
             return OK
         complain(f"session {session} is not open")
@@ -61,5 +68,25 @@ async def _apply(options: Namespace, orchestrator: Orchestrator) -> int:
             level = options.mode = options.workspace = None
         pin = Level(options.pin) if options.pin else None
         await orchestrator.change_session(session, workspace=options.workspace, mode=options.mode, level=level, pin=pin)
-    say(await orchestrator.show_session(session))
+    shown = structs.asdict(await orchestrator.show_session(session))
+    if options.verb == "open" and settings.provisioner_url:
+        shown["agent"] = await _make_agent(settings, session, renew=options.new_password)
+    say(shown)
     return OK
+
+
+async def _make_agent(settings: Settings, session: str, *, renew: bool) -> dict[str, Any]:
+    """The agent's Redis user; its password and URL only when they are new, since nobody can look them up."""
+    url = settings.provisioner_url or ""
+    async with await Provisioner.connect(url, queue=settings.queue) as provisioner:
+        if await provisioner.has_agent(session) and not renew:
+            return {"user": agent_user(settings.queue, session), "password": None, "url": None}
+        made = await provisioner.make_agent(session)
+    return {"user": made.user, "password": made.password, "url": with_login(url, made.user, made.password)}
+
+
+async def _remove_agent(settings: Settings, session: str) -> bool:
+    if settings.provisioner_url is None:
+        return False
+    async with await Provisioner.connect(settings.provisioner_url, queue=settings.queue) as provisioner:
+        return await provisioner.remove_agent(session)
