@@ -19,6 +19,7 @@ from contracts.connection import connect
 from contracts.levels import read_level
 from contracts.plans import Approval, Plan
 from contracts.tools import TOOLS, Effect
+from worker.bell import Bell
 from worker.settings import Settings
 
 log = logging.getLogger("toolreef")
@@ -76,10 +77,6 @@ class Ending(Struct, frozen=True, kw_only=True):
     level: str
     audit: bytes = b""
     plan: str = ""
-
-
-def load_script(name: str) -> str:
-    """A script's text with what it includes from `_<name>.lua` files.
     ask: bytes = b""
 
 
@@ -89,6 +86,10 @@ class Consent(Struct, frozen=True, kw_only=True):
     word: str = "none"
     approver: str = ""
     reason: str = ""
+
+
+def load_script(name: str) -> str:
+    """A script's text with what it includes from `_<name>.lua` files.
 
     `--@include name` lines keep shared Lua in one place; Redis has no modules.
     """
@@ -122,7 +123,8 @@ class Broker:
 
     def __init__(self, redis: Redis, bell: Redis, settings: Settings, worker: str) -> None:
         self.redis = redis
-        self._bell = bell
+        self._blocking = bell
+        self._bell = Bell(bell)
         self._worker = worker
         self._lease_ms = int(settings.lease_s * 1000)
         self._settings = settings
@@ -158,8 +160,7 @@ class Broker:
 
     async def listen(self, queues: Sequence[str], timeout_s: float) -> str | None:
         """Blocks until a bell rings or the time is over. The queue whose bell rang."""
-        rung = await _command(self._bell, "BLPOP", *(keys.bell(q) for q in queues), timeout_s)
-        return None if rung is None else next(q for q in queues if keys.bell(q).encode() == rung[0])
+        return await self._bell.listen(queues, timeout_s)
 
     async def ring(self, queue: str) -> None:
         """Wakes a worker of the queue."""
@@ -221,10 +222,6 @@ class Broker:
         word: bytes = await self._cancel(self.redis, names, argv)
         return word.decode()
 
-    async def mark_workspace(self, claim: Claimed, level: str) -> bool:
-        """Raises the level of the claim's workspace, which never falls. False if Redis can't now. Never raises."""
-        try:
-            await self._mark(self.redis, (keys.workspace(claim.queue, claim.session.workspace),), (level,))
     async def use_permit(self, claim: Claimed, digest: str) -> Consent:
         """Uses up somebody's yes to the claimed call, if there is one."""
         names = (keys.used(claim.queue, claim.job.session, digest),)
@@ -232,6 +229,10 @@ class Broker:
         found = await self._consume(self.redis, names, argv)
         return Consent(**{name: value.decode(errors="replace") for name, value in zip(_CONSENT, found, strict=True)})
 
+    async def mark_workspace(self, claim: Claimed, level: str) -> bool:
+        """Raises the level of the claim's workspace, which never falls. False if Redis can't now. Never raises."""
+        try:
+            await self._mark(self.redis, (keys.workspace(claim.queue, claim.session.workspace),), (level,))
         except UNREACHABLE as error:
             log.warning("could not raise the level of workspace %s: %s", claim.session.workspace, error)
             return False
@@ -249,7 +250,7 @@ class Broker:
 
     async def cancels(self, channels: Sequence[str]) -> AsyncIterator[tuple[str, str, str]]:
         """Yields (channel, session, call) for each wish to cancel that is made while this is read."""
-        async with self._bell.pubsub() as listener:
+        async with self._blocking.pubsub() as listener:
             await listener.subscribe(*channels)
             asked = False
             while True:
@@ -275,7 +276,7 @@ class Broker:
     async def close(self) -> None:
         """Closes both connections."""
         await self.redis.aclose()
-        await self._bell.aclose()
+        await self._bell.close()
 
 
 def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool) -> Claimed:
@@ -308,6 +309,9 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
     )
 
 
+_CONSENT = Consent.__struct_fields__
+
+
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
 
@@ -316,9 +320,6 @@ def _read_plan(digest: bytes | None, version: bytes | None) -> Plan | None:
     if digest is None:
         return None
     return Plan(digest=digest.decode(errors="replace"), version=int(version or 0))
-
-
-_CONSENT = Consent.__struct_fields__
 
 
 def _read_approval(
