@@ -77,7 +77,7 @@ class Commands(Runner):
         if node.assignments:
             values = self._assign(node.assignments, bool(argv))
         if argv:
-            call = Call(tuple(argv), self.state.cwd, self.trail, redirects, stdin, values, self.forking > 0)
+            call = Call(tuple(argv), self.state.cwd, self.trail, redirects, stdin, values, self.detached)
             output = self.run(call)
         else:
             output = ""

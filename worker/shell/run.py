@@ -66,6 +66,7 @@ class Runner:
         self.doubt = False
         self.depth = 0
         self.forking = 0
+        self.detached = 0
         self.tolerant = 0
         self.trail: tuple[str, ...] = ()
         self.calling: dict[int, int] = {}

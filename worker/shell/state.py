@@ -17,7 +17,10 @@ Value = str | tuple[str, ...]
 
 @dataclass(slots=True)
 class Call:
-    """One command that may run: words expanded, wrappers still on. `stdin` is what is fed to it, as far as known."""
+    """One command that may run: words expanded, wrappers still on. `stdin` is what is fed to it, as far as known.
+
+    `background` counts the `&` it stands behind.
+    """
 
     argv: tuple[str, ...]
     cwd: str | None
@@ -25,7 +28,7 @@ class Call:
     redirects: tuple[tuple[str, str], ...] = ()
     stdin: str | None = None
     assignments: dict[str, str] = field(default_factory=dict)
-    background: bool = False
+    background: int = 0
 
 
 @dataclass(slots=True)

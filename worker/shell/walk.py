@@ -76,10 +76,12 @@ class Walker(Commands):
         certain = item.op == ";" and not item.background
         self.state.conditional += not certain
         self.forking += item.background
+        self.detached += item.background
         try:
             return self.node(item.node, stdin)
         finally:
             self.forking -= item.background
+            self.detached -= item.background
             self.state.conditional -= not certain
 
     def node(self, node: Any, stdin: str | None) -> str:
@@ -189,8 +191,9 @@ class Walker(Commands):
         self.loops -= 1
         if self._endless(node):
             mine = self.calls[first:]
-            if any(call.background for call in mine) and not any(
-                command_name(call) in _PAUSES and not call.background for call in mine
+            level = self.detached
+            if any(call.background > level for call in mine) and not any(
+                command_name(call) in _PAUSES and call.background == level for call in mine
             ):
                 self.find("fork_bomb", "an endless loop that starts processes in the background")
         return "".join(outputs)
