@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from contracts.calls import JobId, Session, ToolCall
 from contracts.codec import decode_call, encode_call
@@ -30,8 +31,8 @@ class PolicyError(ValueError):
     """The policy can't be used; every line of the message names a file and says what is wrong in it."""
 
 
-def load_policy(paths: Sequence[Path], deny_commands: Sequence[str] = ()) -> RuleBook:
-    """The rules of all files together, their examples checked. Of several defaults the strictest counts.
+def load_policy(paths: Sequence[Path], deny_commands: Sequence[str] = (), *, examples: bool = True) -> RuleBook:
+    """The rules of all files together, their `examples` checked. Of several defaults the strictest counts.
 
     `deny_commands` are command lines' first words to deny, as one more rule.
 
@@ -59,31 +60,47 @@ def load_policy(paths: Sequence[Path], deny_commands: Sequence[str] = ()) -> Rul
     problems += [
         f"rule {name}: another rule has this name" for name in sorted({n for n in names if names.count(n) > 1})
     ]
-    if not problems:
-        problems = [problem for rule in rules for problem in check_examples(rule)]
+    if not problems and examples:
+        problems = [each.problem for rule in rules for each in try_examples(rule) if each.problem]
     if problems:
         raise PolicyError("\n".join(problems))
     return RuleBook(rules, default=default, limits=limits, version=digest.hexdigest()[:12])
 
 
-def check_examples(rule: Rule) -> list[str]:
-    """What does not hold of a rule's examples."""
-    problems = []
-    for expected, examples in ((True, rule.must_match), (False, rule.must_not_match)):
+class Tried(Struct, frozen=True, kw_only=True):
+    """One example and what came of it: `problem` is empty if it holds."""
+
+    rule: str
+    kind: str
+    number: int
+    example: Example
+    problem: str = ""
+
+
+def try_examples(rule: Rule) -> list[Tried]:
+    """Every example of a rule, tried."""
+    tried = []
+    for kind, examples in (("must_match", rule.must_match), ("must_not_match", rule.must_not_match)):
         for number, example in enumerate(examples, 1):
-            kind = "must_match" if expected else "must_not_match"
-            try:
-                judged = judged_of(example)
-            except ValueError as error:
-                problems.append(f"rule {rule.name}: {kind} example {number} is no call: {error}")
-                continue
-            if _holds(rule, judged, example) is not expected:
-                shown = msgspec.json.encode(example.args).decode()[:200]
-                problems.append(
-                    f"rule {rule.name}: {kind} example {number}, {example.tool} {shown}, "
-                    + ("does not match" if expected else "matches")
-                )
-    return problems
+            problem = _problem(rule, example, matching=kind == "must_match")
+            if problem:
+                problem = f"rule {rule.name}: {kind} example {number}, {_shown(example)}, {problem}"
+            tried.append(Tried(rule=rule.name, kind=kind, number=number, example=example, problem=problem))
+    return tried
+
+
+def _problem(rule: Rule, example: Example, *, matching: bool) -> str:
+    try:
+        judged = judged_of(example)
+    except ValueError as error:
+        return f"is no call: {error}"
+    if _holds(rule, judged, example) is matching:
+        return ""
+    return "does not match" if matching else "matches"
+
+
+def _shown(example: Example) -> str:
+    return f"{example.tool} {msgspec.json.encode(example.args).decode()[:200]}"
 
 
 def judged_of(example: Example) -> Judged:
