@@ -122,6 +122,11 @@ def judge(name: str, call: Call, place: Place) -> Match | None:
         )
     if name in ("kill", "killall", "pkill", "skill", "snice", "killall5", "fuser", "xkill", "slay"):
         return _kill(name, arguments)
+    return _settings(name, arguments)
+
+
+def _settings(name: str, arguments: tuple[str, ...]) -> Match | None:
+    """Kernel, firewall, clock, service manager."""
     if (
         name in _KERNEL
         and arguments
