@@ -116,11 +116,12 @@ def test_killed_in_the_middle_of_sixty_megabytes(files: Files, temporary: str) -
     assert True in outcomes
 
 
-def test_sweeping_spares_writers_that_live(files: Files) -> None:
+def test_sweeping_spares_writers_that_live(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "O_TMPFILE", os.O_DIRECTORY)  # as on a file system that has no unnamed files
     place = files.workspace.place(files.workspace.locate("f"))
     living = Replacement(files.workspace, place, threading.Event())
     living.begin()
-    living._open_named_temp(0o600)
+    living.write(b"wh")
     dead = files.root / os.fsdecode(new_name())
     subprocess.run(["sh", "-c", 'echo half > "$0"', str(dead)], check=True)
     os.rename(dead, files.root / f".toolreef-tmp.elsewhere.{2**22}.5.abc")
@@ -128,7 +129,7 @@ def test_sweeping_spares_writers_that_live(files: Files) -> None:
     with Workspace.open(str(files.root)) as other:
         assert other.sweep() == 2
     assert [is_temp(os.fsencode(name)) for name in os.listdir(files.root)] == [True]
-    living.write(b"whole")
+    living.write(b"ole")
     living.commit()
     living.close()
     assert files.tree() == {"f": b"whole"}

@@ -18,13 +18,12 @@ import time
 from worker.workspace.beneath import Place, undo
 from worker.workspace.faults import Busy, Conflict, HardLinked, NotRegular, ReadOnly, Stopped, kind_of
 from worker.workspace.metadata import keep
+from worker.workspace.new_file import NewFile
 from worker.workspace.root import Workspace
-from worker.workspace.temps import new_name, sweep_directory
+from worker.workspace.temps import sweep_directory
 
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-_NO_UNNAMED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
-_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _SWEEP_EVERY_S = 5.0
 _swept: dict[tuple[int, int], float] = {}
 
@@ -41,8 +40,7 @@ class Replacement:
         self._place = place
         self._stop = stop
         self._wait_s = wait_s
-        self._temp_fd = -1
-        self._temp_name: bytes | None = None
+        self._new: NewFile | None = None
         self._committed = False
         self._committed_stat: os.stat_result | None = None
         self.fd: int | None = None
@@ -82,22 +80,7 @@ class Replacement:
 
     def open_temp(self) -> int:
         """The descriptor of the new file, not yet in place."""
-        if self._temp_fd < 0:
-            mode = 0o600 if self.fd is not None else 0o666
-            try:
-                self._temp_fd = os.open(b".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, mode, dir_fd=self._place.dir_fd)
-            except OSError as error:
-                if error.errno not in _NO_UNNAMED:
-                    raise
-                self._open_named_temp(mode)
-            else:
-                if os.access(_unnamed(self._temp_fd), os.F_OK):
-                    self._lock_temp()
-                else:  # without /proc it could never get a name
-                    os.close(self._temp_fd)
-                    self._temp_fd = -1
-                    self._open_named_temp(mode)
-        return self._temp_fd
+        return self._new_file().fd
 
     def commit(self) -> None:
         """Puts the new file in place; it is on disk when this returns. `notes` says what could not be kept.
@@ -109,24 +92,19 @@ class Replacement:
             OSError: nothing was changed.
         """
         name = self._place.name or b""
-        fd = self.open_temp()
+        new = self._new_file()
         if self.fd is not None:
-            self.notes += keep(self.fd, fd)
-        os.fsync(fd)
+            self.notes += keep(self.fd, new.fd)
+        os.fsync(new.fd)
         if self._stop.is_set():
             raise Stopped
         if self.fd is None:
-            self._link_new(fd, name)
+            new.put_new(name)
         else:
             self._refuse_if_changed()
-            if self._temp_name is None:
-                temp = new_name()
-                self._link_unnamed(fd, temp)
-                self._temp_name = temp
-            os.rename(self._temp_name, name, src_dir_fd=self._place.dir_fd, dst_dir_fd=self._place.dir_fd)
-            self._temp_name = None
+            new.put_over(name)
         self._committed = True
-        self._committed_stat = os.fstat(fd)
+        self._committed_stat = os.fstat(new.fd)
         for dir_fd in (self._place.dir_fd, *(fd for fd, _ in self._place.made)):
             _sync_directory(dir_fd)
 
@@ -143,12 +121,8 @@ class Replacement:
 
     def close(self) -> None:
         """Gives up locks and descriptors; what was not committed is gone, with the directories made for it."""
-        if self._temp_name is not None:
-            os.unlink(self._temp_name, dir_fd=self._place.dir_fd)
-            self._temp_name = None
-        if self._temp_fd >= 0:
-            os.close(self._temp_fd)
-            self._temp_fd = -1
+        if self._new:
+            self._new.close()
         self._release()
         if not self._committed:
             undo(self._place)
@@ -233,61 +207,15 @@ class Replacement:
         if now.st_nlink > 1:
             raise HardLinked(now.st_nlink)
 
-    def _link_new(self, fd: int, name: bytes) -> None:
-        dir_fd = self._place.dir_fd
-        if self._temp_name is None:
-            self._link_unnamed(fd, name)
-            return
-        try:
-            os.link(self._temp_name, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
-        except OSError as error:
-            if error.errno not in _NO_HARD_LINKS:
-                raise
-            if _exists(dir_fd, name):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            os.rename(self._temp_name, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
-        else:
-            os.unlink(self._temp_name, dir_fd=dir_fd)
-        self._temp_name = None
-
-    def _link_unnamed(self, fd: int, name: bytes) -> None:
-        os.link(_unnamed(fd), name, dst_dir_fd=self._place.dir_fd, follow_symlinks=True)
-
-    def _open_named_temp(self, mode: int) -> None:
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        while self._temp_name is None:
-            name = new_name()
-            self._temp_fd = os.open(name, flags, mode, dir_fd=self._place.dir_fd)
-            self._lock_temp()
-            # A sweeper may have come between the two lines above.
-            if os.fstat(self._temp_fd).st_nlink:
-                self._temp_name = name
-            else:
-                os.close(self._temp_fd)
-
-    def _lock_temp(self) -> None:
-        """Tells sweepers that the writer lives."""
-        try:
-            fcntl.flock(self._temp_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            pass  # no locks here, or a sweeper has it for a moment: the name's process id and start time tell the same
+    def _new_file(self) -> NewFile:
+        if self._new is None:
+            self._new = NewFile(self._place.dir_fd, 0o600 if self.fd is not None else 0o666)
+        return self._new
 
     def _release(self) -> None:
         if self.fd is not None:
             os.close(self.fd)
         self.fd = None
-
-
-def _unnamed(fd: int) -> bytes:
-    return b"/proc/self/fd/%d" % fd
-
-
-def _exists(dir_fd: int, name: bytes) -> bool:
-    try:
-        os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _sync_directory(dir_fd: int) -> None:
