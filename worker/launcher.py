@@ -75,7 +75,13 @@ def _serve(worker: socket.socket, prepared: jail.Prepared) -> NoReturn:
             poll.unregister(worker)
             open_for_more = False
             continue
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            # Too many processes: the worker sees its ends close, and says so of this one call.
+            for number in descriptors:
+                os.close(number)
+            continue
         if pid == 0:
             worker.close()
             for descriptor in runners.values():

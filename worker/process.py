@@ -151,24 +151,26 @@ class Run:
     async def _carry_out(self) -> Ran:
         started = time.monotonic()
         loop = asyncio.get_running_loop()
+        if self.ran.cancelled:
+            # Before anything ran: there is nothing to end.
+            return self.ran
         slot = self._slot = self._sandbox.take()
-        watches: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[None]] = []
         reusable = False
         timer: asyncio.TimerHandle | None = None
         try:
             self._start(slot)
             timer = loop.call_later(self._timeout_s(), self._time_out)
-            reading = asyncio.gather(*(asyncio.create_task(drain.read()) for drain in self._drains))
-            relaying = asyncio.create_task(self._relay.run()) if self._relay else None
-            watches = [asyncio.create_task(self._watch_disk())]
+            reading = [asyncio.create_task(drain.read()) for drain in self._drains]
+            relaying = [asyncio.create_task(self._relay.run())] if self._relay else []
+            tasks = [*reading, *relaying, asyncio.create_task(self._watch_disk())]
             report = await self._follow(slot, reading)
             self.ran.duration_s = time.monotonic() - started
             # Nobody is left to write; what the pipes still hold is read at once.
-            await asyncio.wait({reading}, timeout=_EOF_PATIENCE_S)
-            reading.cancel()
-            if self._relay and relaying:
+            await asyncio.wait(reading, timeout=_EOF_PATIENCE_S)
+            if self._relay:
                 self._relay.close()
-                await self._last_words(relaying)
+                await asyncio.wait(relaying, timeout=_KILL_PATIENCE_S)
             self._conclude(slot, report)
             reusable = True
             self.ran.stdout, self.ran.stderr = [await drain.conclude() for drain in self._drains]
@@ -176,8 +178,7 @@ class Run:
         finally:
             if timer:
                 timer.cancel()
-            for watch in watches:
-                watch.cancel()
+            await _end(tasks)
             for drain in self._drains:
                 drain.close()
             self._slot = None
@@ -224,7 +225,7 @@ class Run:
         self.ran.timed_out = True
         self._kill("wall")
 
-    async def _follow(self, slot: Slot, reading: asyncio.Future[Any]) -> dict[str, Any]:
+    async def _follow(self, slot: Slot, reading: list[asyncio.Task[None]]) -> dict[str, Any]:
         while True:
             await readable(slot.control.fileno())
             report = slot.hear()
@@ -233,14 +234,8 @@ class Run:
             if report["event"] == "ended":
                 return report
             # The shell has ended and left something behind: once nobody holds the pipes, nothing is waited for.
-            reading.add_done_callback(lambda _: slot.kill())
-
-    async def _last_words(self, relaying: asyncio.Task[None]) -> None:
-        await asyncio.wait({relaying}, timeout=_KILL_PATIENCE_S)
-        if not relaying.done():
-            relaying.cancel()
-        elif not relaying.cancelled() and (error := relaying.exception()):
-            log.warning("progress of a command was lost", exc_info=error)
+            for task in reading:
+                task.add_done_callback(lambda _: slot.kill() if all(each.done() for each in reading) else None)
 
     async def _watch_disk(self) -> None:
         loop = asyncio.get_running_loop()
@@ -273,6 +268,16 @@ class Run:
         if code is not None:
             said = _limits_in(ran.signal, ran.exit_code, self._drains[1].capture)
             ran.limits_hit += [limit for limit in said if limit not in ran.limits_hit]
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("some of a command's output was lost", exc_info=error)
 
 
 def signal_named(exit_code: int) -> str | None:

@@ -120,6 +120,15 @@ class Slot:
         report: dict[str, Any] = json.loads(data)
         return report if report["job"] == self._number else None
 
+    def is_alive(self) -> bool:
+        """Whether the runner is there, as far as can be told."""
+        try:
+            return bool(self.control.recv(1, socket.MSG_PEEK))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def setup_failure(self) -> str | None:
         """What the child said when it could not become the command."""
         try:
@@ -180,8 +189,11 @@ class Slots:
         Raises:
             LauncherFailed: the launcher is gone and does not start again.
         """
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            slot = self._idle.pop()
+            if slot.is_alive():
+                return slot
+            slot.close()
         try:
             return self._make()
         except OSError:

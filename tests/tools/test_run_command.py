@@ -121,6 +121,18 @@ def test_cancelling_ends_the_whole_tree_at_once(
     assert beat.stat().st_size == size
 
 
+def test_a_call_that_is_cancelled_before_it_starts_never_runs(commands: Commands) -> None:
+    async def cancel() -> None:
+        task = asyncio.create_task(commands.start("touch ran; sleep 300"))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    assert commands.run("ls").stdout == ""
+
+
 def test_standard_input_is_empty(commands: Commands) -> None:
     """P52."""
     assert shape(commands.run("cat; python3; read x; echo got:$x")) == ("got:\n", "", 0, None)
