@@ -91,7 +91,7 @@ class SessionReads:
                 ("HMGET", keys.running(q, s), "#r", "#e", "#w"),
                 ("LRANGE", keys.waiting(q, s), 0, 19),
                 ("ZRANGE", keys.leases(q), 0, LEASES_LOOKED_AT - 1),
-                ("EXISTS", keys.plan(q, s)),
+                ("HGET", keys.plan(q, s), "digest"),
             ]
         )
         found = await self._tails[q].search(Query(session=s).matches, limit=CALLS, needle=s.encode())
