@@ -166,6 +166,19 @@ def test_encodings_and_long_lines(files: Files) -> None:
     assert long.text == "..." + "a" * 149 + " foo " + "b" * 346 + "..."
 
 
+def test_binary_files_are_told(files: Files) -> None:
+    files.put("d/late.dat", b"foo\n" + b"x" * 200_000 + b"\n\0\nfoo\n")
+    files.put("d/bin.dat", b"foo\0\nfoo\n")
+    files.put("d/zz.txt", b"foo\n")
+    output = files.search("foo", "d", content_search=True)
+    assert [(match.path, match.line) for match in output.matches] == [("d/late.dat", 1), ("d/zz.txt", 1)]
+    told = "matches and is binary from byte"
+    assert output.warnings == [f"d/late.dat {told} 200005 on; what follows is not shown"]
+    output = files.search("foo", "d/bin.dat", content_search=True)
+    assert (output.matches, output.warnings) == ([], [f"d/bin.dat {told} 3 on; what follows is not shown"])
+    assert files.search("none", "d/bin.dat", content_search=True).warnings == []
+
+
 def test_limits_are_told(files: Files) -> None:
     for number in range(30):
         files.put(f"d{number % 3}/f{number:02}.txt", b"x\n" * 10)

@@ -25,8 +25,13 @@ DEFAULT_LIMIT = 200
 MAX_LIMIT = 5000
 MAX_CONTEXT_LINES = 50
 MAX_TEXT_CHARS = 512 * 1024
+_MAX_BINARY_WARNINGS = 20
 
 _PLACE = re.compile(rb"(\d+):(\d+):(\d+):")
+_BINARY = re.compile(
+    rb"([^\0]*?): (?:WARNING: stopped searching binary file after match|binary file matches)"
+    rb" \(found [^\n]* around offset (\d+)\)\n"
+)
 _OPTIONS = ("--null", "--line-number", "--column", "--byte-offset", "--with-filename", "--no-heading")
 _CLIPPED = ("--max-columns=1", "--crlf")
 
@@ -71,7 +76,10 @@ def search_content(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engi
             _look_among_ignored(engine, directory.fd, spot, options, args, results)
     if ended.complaint and not hits.found:
         raise _invalid(ended.complaint, args)
-    results.note(ended)
+    results.note(ended, spot.parts)
+    for name, at in hits.binary[:_MAX_BINARY_WARNINGS]:
+        shown = to_wire(b"/".join(spot.parts if file else (*spot.parts, name.removeprefix(b"./"))))
+        results.warnings.append(f"{shown} matches and is binary from byte {at} on; what follows is not shown")
     if len(hits.found) > limit:
         results.reason = f"count: there are more than {limit} matching lines"
     found = sorted(hits.found)[:limit]
@@ -98,11 +106,16 @@ class _Hits:
         self._limit = limit
         self._rest = b""
         self.found: list[_Hit] = []
+        self.binary: list[tuple[bytes, int]] = []
+        """Files that hold a NUL, and where: the lines from there on are not shown."""
 
     def take(self, data: bytes) -> str | None:
         buffer = self._rest + data
         at = 0
         while len(self.found) <= self._limit:
+            if notice := _BINARY.match(buffer, at):
+                self.binary.append((notice[1], int(notice[2])))
+                at = notice.end()
             name_end = buffer.find(b"\0", at)
             end = buffer.find(b"\n", name_end) if name_end >= 0 else -1
             if end < 0:

@@ -47,7 +47,7 @@ def search_names(workspace: Workspace, spot: Spot, args: SearchFilesArgs, engine
             found.add_links(directory.fd)
             if not found.count and ended.clean and may_ignore(workspace, base.parts, args):
                 _look_among_ignored(engine, directory.fd, base, results)
-    results.note(ended)
+    results.note(ended, base.parts)
     paths, results.total = found.best(), found.count
     if not paths and base.directory and ended.clean:
         paths, results.total = [base.directory], 1

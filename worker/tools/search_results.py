@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from contracts.tools import Match
 from worker.tools.ripgrep import Ended
+from worker.workspace import to_wire
 
 IGNORED_WARNING = "there are matches among ignored files; ignore_files=false shows them"
 IGNORED_BUDGET_S = 0.5
@@ -28,12 +29,13 @@ class Results:
     searched: str | None = None
     opened: list[str] = field(default_factory=list)
 
-    def note(self, ended: Ended) -> None:
-        """Takes over how the engine ended."""
+    def note(self, ended: Ended, base: tuple[bytes, ...]) -> None:
+        """Takes over how the engine ended, which knows paths from the base only."""
+        above = to_wire(b"/".join((*base, b"")))
         if ended.reason:
             self.reason = "time: the search was stopped before its end" if ended.reason == "time" else ended.reason
         shown = ended.unreadable[:_MAX_WARNINGS]
-        self.warnings += [f"not searched: {problem}" for problem in shown]
+        self.warnings += [f"not searched: {above}{problem}" for problem in shown]
         if len(ended.unreadable) > len(shown):
             self.warnings.append(f"not searched: {len(ended.unreadable) - len(shown)} more")
         if ended.complaint:
