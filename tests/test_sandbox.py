@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -189,7 +190,6 @@ def ends_well(commands: Commands) -> bool:
 
 
 def test_nothing_is_left_when_it_is_closed(wall: Wall, tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").glob("toolreef-etc-*"))
     with walled(wall, tmp_path) as commands:
         process = commands.sandbox.slots._process
         assert process is not None
@@ -198,7 +198,22 @@ def test_nothing_is_left_when_it_is_closed(wall: Wall, tmp_path: Path) -> None:
         pids += children_of(process.pid)
     assert len(pids) == 2
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    assert set(Path("/dev/shm").glob("toolreef-etc-*")) <= before
+    assert [path for path in Path("/dev/shm").glob("toolreef-etc-*") if is_held_by_nobody(path)] == []
+
+
+def is_held_by_nobody(path: Path) -> bool:
+    """Whether a copy of /etc was left behind; other launchers of this host hold theirs."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return path.exists()
 
 
 def test_a_shell_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_attacks_do_reach_where_there_is_no_wall() -> None:
     by_landlock_or_by_an_ordinary_user = {
         "signal_worker", "gain_privileges", "ptrace", "read_memory", "read_memory_by_call",
         "mount", "set_kernel", "bpf", "page_faults", "io_uring", "keyring", "user_namespace", "user_namespace_by_clone",
-        "inject_typing", "shared_memory",
+        "inject_typing", "shared_memory", "read_environment",
     }  # fmt: skip
     assert always <= stopped <= always | by_landlock_or_by_an_ordinary_user
     assert {"tcp", "udp", "unix", "inside", "abstract", "pair"} <= set(results["said"].split())
