@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,18 @@ def test_near_misses_are_told_and_never_applied(files: Files, data: bytes, old: 
     failure = files.fail("no_match", "edit_file", path="f", old_text=old, new_text="Z")
     assert hint in str(failure.hint)
     assert files.get("f") == data
+
+
+def test_long_texts_take_no_long_time(files: Files) -> None:
+    lines = [f"line {number}" for number in range(40_000)]
+    files.put("f", "\r\n".join(lines).encode())
+    began = time.process_time()
+    files.edit("f", "\n".join(lines[10:]), "\n".join([*lines[10:], "end"]))
+    assert files.get("f") == "\r\n".join([*lines, "end"]).encode()
+    files.put("same", b"x\n" * 100_000)
+    files.fail("no_match", "edit_file", path="same", old_text="x\n" * 100_000 + "y", new_text="")
+    files.fail("no_match", "edit_file", path="same", old_text="xy" * 50_000, new_text="")
+    assert time.process_time() - began < 20
 
 
 def test_several_edits_apply_in_order_all_or_none(files: Files) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+from typing import AnyStr
 
 from worker.tools.encodings import Encoding
 from worker.tools.lines import split
@@ -69,18 +69,45 @@ def _tears_crlf(data: bytes, spans: list[tuple[int, int]], old_text: str, encodi
 
 
 def _by_lines(data: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    feed, carriage = re.escape(encoding.newline), re.escape("\r".encode(encoding.codec))
-    ending = b"(?:%s%s|(?<!%s)%s)" % (carriage, feed, carriage, feed)
-    pieces = old_text.replace("\r\n", "\n").split("\n")
-    pattern = re.compile(ending.join(re.escape(piece.encode(encoding.codec)) for piece in pieces))
+    """Where old_text stands if CRLF and LF count as the same: sought in the text with LF only, then laid back."""
+    wanted = old_text.replace("\r\n", "\n")
+    if encoding.unit == 1 and encoding.codec.startswith(_SIMPLE):
+        return _laid_back(data, data.replace(b"\r\n", b"\n"), wanted.encode(encoding.codec), b"\r\n")
+    text = data.decode(encoding.codec)
+    spans = []
+    at = byte_at = 0
+    for start, end in _laid_back(text, text.replace("\r\n", "\n"), wanted, "\r\n"):
+        byte_at += len(text[at:start].encode(encoding.codec))
+        at = start
+        spans.append((byte_at, byte_at + len(text[start:end].encode(encoding.codec))))
+    return [span for span in spans if data[slice(*span)].decode(encoding.codec).replace("\r\n", "\n") == wanted]
+
+
+def _laid_back(whole: AnyStr, flat: AnyStr, wanted: AnyStr, pair: AnyStr) -> list[tuple[int, int]]:
+    """The spans in `whole` of every `wanted` in `flat`, which is `whole` with its CRLF made LF."""
     spans: list[tuple[int, int]] = []
-    found = pattern.search(data)
-    while found and len(spans) < MAX_COUNTED:
-        start, end = found.span()
-        if start % encoding.unit == 0 and _at_characters(data, start, end, encoding):
-            spans.append((start, end))
-        found = pattern.search(data, start + 1)
+    known = (0, 0)
+    found = flat.find(wanted)
+    while found >= 0 and len(spans) < MAX_COUNTED:
+        known = _position(whole, found, pair, known)
+        spans.append((known[0], _position(whole, found + len(wanted), pair, known)[0]))
+        found = flat.find(wanted, found + 1)
     return spans
+
+
+def _position(whole: AnyStr, flat_at: int, pair: AnyStr, known: tuple[int, int]) -> tuple[int, int]:
+    """The last position in `whole` with `flat_at` positions of the flat text before it, and how many pairs lie before
+    it; `known` is such an answer for an earlier position."""
+    low, pairs = known
+    high = len(whole)
+    while low < high:
+        middle = (low + high + 1) // 2
+        between = whole.count(pair, known[0], middle)
+        if middle - known[1] - between <= flat_at:
+            low, pairs = middle, known[1] + between
+        else:
+            high = middle - 1
+    return low, pairs
 
 
 def _at_characters(data: bytes, start: int, end: int, encoding: Encoding) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 _MAX_SEARCHED_CHARS = 2_000_000
-_MAX_SQUEEZED_CHARS = 2000
+_MAX_COMPARED_LINES = 200_000
 _SPACES = "".join(map(chr, (0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 _LOOK_ALIKES: dict[int, str | None] = {
     **dict.fromkeys(map(ord, "‘’‚‛′`´"), "'"),
@@ -65,26 +64,21 @@ def _name(char: str) -> str:
 
 def _spaced(text: str, old_text: str) -> str | None:
     """Differences in white space only."""
-    words = old_text.split()
-    if not words:
+    wanted = "".join(old_text.split())
+    at = "".join(text.split()).find(wanted) if wanted else -1
+    if at < 0:
         return None
-    found = re.search(r"\s+".join(map(re.escape, words)), text)
-    if not found:
-        squeezed = "".join(words)
-        if len(squeezed) > _MAX_SQUEEZED_CHARS:
-            return None
-        found = re.search(r"\s*".join(map(re.escape, squeezed)), text)
-    if not found:
-        return None
-    start = text.rfind("\n", 0, found.start()) + 1
-    there = text[start : found.end()]
+    places = [place for place, char in enumerate(text) if not char.isspace()]
+    first, last = places[at], places[at + len(wanted) - 1]
+    start = text.rfind("\n", 0, first) + 1
+    there = text[start : last + 1]
     if "\t" in there and "\t" not in old_text:
         what = "the file has tabs where old_text has spaces"
     elif "\t" in old_text and "\t" not in there:
         what = "the file has spaces where old_text has tabs"
     else:
         what = "the number of spaces or line breaks differs"
-    return f"it is there at line {_line_of(text, found.start())} but for white space: {what}"
+    return f"it is there at line {_line_of(text, first)} but for white space: {what}"
 
 
 def _unescaped(text: str, old_text: str) -> str | None:
@@ -109,6 +103,7 @@ def _begun(text: str, old_text: str) -> str | None:
     if len(wanted) < 2 or not wanted[0].strip():
         return None
     best, best_line = 0, 0
+    left = _MAX_COMPARED_LINES
     for number, line in enumerate(held):
         if line.endswith(wanted[0]):
             same = 1
@@ -116,6 +111,9 @@ def _begun(text: str, old_text: str) -> str | None:
                 same += 1
             if same > best:
                 best, best_line = same, number + 1
+            left -= same
+            if left < 0:
+                break
     if not best:
         return None
     where = f"line {best_line}, then line {best_line + best} differs"
