@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.conftest import assert_every_key_has_a_life
-from tests.fleet import Agent, Fleet, Server, wait_until
+from tests.fleet import Agent, Fleet, Server, serve, wait_until
 
 CHROMIUM = os.environ.get("TOOLREEF_TEST_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
@@ -176,3 +176,13 @@ def dashboard(watched: Fleet) -> Iterator[Dashboard]:
 def looker(watched: Fleet) -> Agent:
     """An agent in a new session of the watched fleet."""
     return watched.agent()
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet without workers on a Redis that nobody else speaks to."""
+    home = tmp_path_factory.mktemp("quiet")
+    with serve(home) as server:
+        fleet = Fleet(server.url, home, "quiet")
+        yield fleet
+        fleet.end()
