@@ -12,7 +12,8 @@ import pytest
 
 from contracts.tools import RunCommandOutput
 from tests.walled import WALLS, Commands, Wall, walled
-from worker.process import Limits, signal_named
+from worker.endings import signal_named
+from worker.process import Limits
 from worker.workspace import Workspace
 
 MIB = 1024**2
@@ -106,6 +107,15 @@ def test_a_time_out_comes_on_time_under_a_flood(commands: Commands) -> None:
     assert failure.output.stdout.startswith("y\ny\n")
     assert failure.output.limits_hit == ["wall"]
     assert failure.output.duration_ms < 10_000
+
+
+def test_what_the_kernel_does_not_let_go_is_given_up(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that waits for a dead disk can't be killed; the call is answered all the same."""
+    monkeypatch.setattr("worker.slots.Slot.kill", lambda _: None)
+    monkeypatch.setattr("worker.process._UNKILLABLE_S", 0.2)
+    failure = commands.fail("sleep 300", "unavailable", timeout_s=0.2)
+    assert failure.effect == "unknown"
+    assert "can't be ended" in str(failure)
 
 
 def test_open_files_are_limited(commands: Commands) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from worker.capture import Capture
 from worker.drain import CreateSpill, Drain, StreamEnd, readable
+from worker.endings import limits_in, signal_named
 from worker.relay import Relay, Send, Stream
 from worker.sandbox import Sandbox
 from worker.slots import Launch, LauncherFailed, Slot
@@ -21,16 +21,10 @@ from worker.slots import Launch, LauncherFailed, Slot
 log = logging.getLogger("toolreef")
 
 _KILL_PATIENCE_S = 5.0
+_UNKILLABLE_S = 15.0
 _EOF_PATIENCE_S = 1.0
 _DISK_LOOK_EACH_S = 0.25
 _SETUP_FAILED = 125
-_LIMIT_OF_SIGNAL: dict[str | None, str] = {"XCPU": "cpu", "XFSZ": "file_size"}
-_LIMIT_OF_WORDS = {
-    "file_size": (b"File size limit exceeded", b"File too large"),
-    "memory": (b"annot allocate memory", b"MemoryError", b"std::bad_alloc", b"memory exhausted", b"ut of memory"),
-    "processes": (b"fork: Resource temporarily unavailable", b"fork: retry: Resource temporarily unavailable"),
-    "cpu": (b"CPU time limit exceeded",),
-}
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -117,6 +111,8 @@ class Run:
         ]
         self._slot: Slot | None = None
         self._output_bytes = 0
+        self._killed = False
+        self._patience: asyncio.Timeout | None = None
 
     async def finish(self) -> Ran:
         """Run it to its end. When cancelled, the whole tree is ended before CancelledError is raised.
@@ -138,8 +134,11 @@ class Run:
     def _kill(self, limit: str | None = None) -> None:
         if limit and limit not in self.ran.limits_hit:
             self.ran.limits_hit.append(limit)
-        if self._slot:
+        if self._slot and not self._killed:
+            self._killed = True
             self._slot.kill()
+            if self._patience:
+                self._patience.reschedule(asyncio.get_running_loop().time() + _UNKILLABLE_S)
 
     def _took(self, stream: Stream, chunk: bytes) -> None:
         self._output_bytes += len(chunk)
@@ -164,7 +163,13 @@ class Run:
             reading = [asyncio.create_task(drain.read()) for drain in self._drains]
             relaying = [asyncio.create_task(self._relay.run())] if self._relay else []
             tasks = [*reading, *relaying, asyncio.create_task(self._watch_disk())]
-            report = await self._follow(slot, reading)
+            try:
+                async with asyncio.timeout(None) as self._patience:
+                    report = await self._follow(slot, reading)
+            except TimeoutError:
+                raise LauncherFailed("the command can't be ended: the kernel does not let go", started=True) from None
+            finally:
+                self._patience = None
             self.ran.duration_s = time.monotonic() - started
             # Nobody is left to write; what the pipes still hold is read at once.
             await asyncio.wait(reading, timeout=_EOF_PATIENCE_S)
@@ -189,8 +194,10 @@ class Run:
 
     def _start(self, slot: Slot) -> None:
         command, limits = self._command, self._limits
-        ends = [drain.open() for drain in self._drains]
+        ends: list[int] = []
         try:
+            for drain in self._drains:
+                ends.append(drain.open())  # noqa: PERF401 - what is open must be closed if the next one fails
             slot.start(
                 Launch(
                     script=command.script.encode("utf-8", "surrogateescape"),
@@ -266,7 +273,7 @@ class Run:
         if report["peak_bytes"] >= self._limits.memory_bytes and "memory" not in ran.limits_hit:
             ran.limits_hit.append("memory")
         if code is not None:
-            said = _limits_in(ran.signal, ran.exit_code, self._drains[1].capture)
+            said = limits_in(ran.signal, ran.exit_code, self._drains[1].capture)
             ran.limits_hit += [limit for limit in said if limit not in ran.limits_hit]
 
 
@@ -278,23 +285,6 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         if not task.cancelled() and (error := task.exception()):
             log.warning("some of a command's output was lost", exc_info=error)
-
-
-def signal_named(exit_code: int) -> str | None:
-    """The signal that an exit code of 128+n stands for: `KILL` for 137."""
-    try:
-        return signal.Signals(exit_code - 128).name.removeprefix("SIG") if exit_code > 128 else None
-    except ValueError:
-        return None
-
-
-def _limits_in(name: str | None, exit_code: int, stderr: Capture) -> list[str]:
-    # The kernel's limits end a process by a signal or fail its call; which, only the program can say.
-    found = [_LIMIT_OF_SIGNAL[name]] if name in _LIMIT_OF_SIGNAL else []
-    if exit_code != 0 or stderr.total_bytes:
-        tail = stderr.tail()
-        found += [limit for limit, words in _LIMIT_OF_WORDS.items() if any(word in tail for word in words)]
-    return found
 
 
 def _free_bytes(directory: int) -> int:
