@@ -78,6 +78,7 @@ def test_bytes_after(files: Files, before: bytes, old: str, new: str, after: byt
         (b"aaa", "aa", "not_unique", "occurs 2 times, at lines 1, 1;"),
         (b"x\nabc\nabc\n", "abc", "not_unique", "occurs 2 times, at lines 2, 3;"),
         (b"a\r\nb\na\r\nb\n", "a\nb", "not_unique", "occurs 2 times, at lines 1, 3;"),
+        (b"\n\r\n\r", "\n\r", "not_unique", "occurs 2 times, at lines 1, 2;"),
         (b"x" * 5000, "x", "not_unique", "occurs 1000 or more times"),
         (b"abc", "abd", "no_match", "does not occur"),
         (b"", "a", "no_match", "does not occur"),

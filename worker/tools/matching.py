@@ -28,7 +28,7 @@ def find(data: bytes, old_text: str, encoding: Encoding) -> Found:
     except UnicodeEncodeError:
         return Found([])
     spans = _literal(data, needle, encoding)
-    if "\n" not in old_text or (spans and not _tears_crlf(data, spans, old_text, encoding)):
+    if "\n" not in old_text or len(spans) > 1 or (spans and not _tears_crlf(data, spans[0], old_text, encoding)):
         return Found(spans)
     return Found(_by_lines(data, old_text, encoding), flexible=True)
 
@@ -62,10 +62,9 @@ def _literal(data: bytes, needle: bytes, encoding: Encoding) -> list[tuple[int, 
     return spans
 
 
-def _tears_crlf(data: bytes, spans: list[tuple[int, int]], old_text: str, encoding: Encoding) -> bool:
-    """Whether a match begins between CR and LF: taken literally it would tear them apart."""
-    carriage = "\r".encode(encoding.codec)
-    return old_text.startswith("\n") and any(data.endswith(carriage, 0, start) for start, _ in spans)
+def _tears_crlf(data: bytes, span: tuple[int, int], old_text: str, encoding: Encoding) -> bool:
+    """Whether the match begins between CR and LF: taken literally it would tear them apart."""
+    return old_text.startswith("\n") and data.endswith("\r".encode(encoding.codec), 0, span[0])
 
 
 def _by_lines(data: bytes, old_text: str, encoding: Encoding) -> list[tuple[int, int]]:
