@@ -19,6 +19,7 @@ from worker.audit import AuditLog
 from worker.broker import Broker
 from worker.executor import execute
 from worker.failures import CallFailed
+from worker.hooks.plugins import PluginHooks, installed
 from worker.hooks.post_tool_response import PostToolResponse
 from worker.hooks.pre_tool_call import PreToolCall
 from worker.labels import PathRule, read_path_rules
@@ -31,7 +32,7 @@ from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
 from worker.secrets import Redactor
-from worker.settings import Settings, SettingsError, denied_commands, policy_files
+from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files
 from worker.version import version_of_product
 from worker.workspace import KeptWorkspaces, Workspace
 
@@ -68,10 +69,13 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     metrics = Metrics()
     sandbox = detect(settings.sandbox)
     rules = load_rules(settings)
+    hooks = find_hooks(settings)
     described = describe(settings, queues, sandbox)
     parts = Parts(
         tools=TOOLS,
-        gate=PreToolCall(POLICIES if rules is None else {**POLICIES, "rules": rules.judge}, settings.policy_timeout_s),
+        gate=PreToolCall(
+            POLICIES if rules is None else {**POLICIES, "rules": rules.judge}, settings.policy_timeout_s, hooks
+        ),
         classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
@@ -81,6 +85,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         open_workspace=Workspaces(settings).open,
         tool_timeout_s=settings.tool_timeout_s,
         rules=rules,
+        hooks=hooks,
     )
     pool: Any = broker.redis.connection_pool
     return FleetWorker(
@@ -93,8 +98,8 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         drain_s=settings.drain_s,
         metrics=metrics,
         describe=described,
-        on_startup=functools.partial(_start, rules, settings, described),
-        on_shutdown=functools.partial(_close, parts.audit, sandbox),
+        on_startup=functools.partial(_start, rules, hooks, settings, described),
+        on_shutdown=functools.partial(_close, parts.audit, sandbox, hooks),
         redis_pool=ArqRedis(pool, job_serializer=codec.encode, job_deserializer=json.loads),
         job_serializer=codec.encode,
         job_deserializer=json.loads,
@@ -123,7 +128,33 @@ def load_rules(settings: Settings) -> Rules | None:
     return Rules(load_policy(files, commands)) if files or commands else None
 
 
-async def _start(rules: Rules | None, settings: Settings, described: dict[str, Any], _: Any) -> None:
+def find_hooks(settings: Settings) -> PluginHooks | None:
+    """The hooks that installed packages offer, None where there are none.
+
+    Raises:
+        SettingsError: one that the settings name is not installed.
+    """
+    names = installed()
+    wanted = {name.strip() for name in settings.hooks.split(",") if name.strip()}
+    if missing := wanted - {name for group in names.values() for name in group}:
+        raise SettingsError(f"TOOLREEF_HOOKS: no installed package offers {', '.join(sorted(missing))}")
+    if not any(names.values()):
+        return None
+    return PluginHooks(
+        names,
+        timeout_s=settings.hook_timeout_s,
+        processes=settings.hook_processes,
+        memory_bytes=settings.hook_memory_mb * 1024 * 1024,
+        environment=environment_of_hooks(),
+    )
+
+
+async def _start(
+    rules: Rules | None, hooks: PluginHooks | None, settings: Settings, described: dict[str, Any], _: Any
+) -> None:
+    if hooks is not None:
+        await hooks.start()
+        described["hooks"] = sorted({name for group in hooks.names.values() for name in group})
     reload = functools.partial(_reload, rules, settings, described)
     if rules is not None:
         described["policy_version"] = rules.book.version
@@ -166,7 +197,9 @@ class Workspaces:
         return self._kept.open(f"{self._base}/{job.queue}/{name}")
 
 
-async def _close(audit: AuditLog, sandbox: Sandbox, _: dict[Any, Any]) -> None:
+async def _close(audit: AuditLog, sandbox: Sandbox, hooks: PluginHooks | None, _: dict[Any, Any]) -> None:
+    if hooks is not None:
+        await hooks.close()
     audit.close()
     sandbox.close()
 

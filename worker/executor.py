@@ -18,7 +18,17 @@ from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
 from worker.broker import Claimed, Ending
 from worker.failures import CallFailed, classify, error_of
 from worker.hooks.post_tool_response import Classified, Sight, Withheld
-from worker.judging import MAX_ABOUT_CHARS, Judgement, about, ask_of, held_to_rules, must_wait, noted, permit
+from worker.judging import (
+    MAX_ABOUT_CHARS,
+    Judgement,
+    about,
+    ask_of,
+    held_to_hooks,
+    held_to_rules,
+    must_wait,
+    noted,
+    permit,
+)
 from worker.parts import Parts
 from worker.progress import ProgressWriter
 from worker.tools.context import ToolContext
@@ -89,7 +99,10 @@ async def execute(running: Running, parts: Parts) -> Ending:
         outcome.output = getattr(error, "output", None)
     if outcome.output is None and outcome.context is not None:
         outcome.output = outcome.context.partial_output
-    return _end(outcome, claim, parts, int((time.monotonic() - began) * 1000))
+    answer = _classified(outcome, claim, parts)
+    if outcome.started and parts.hooks is not None and parts.hooks.judges_answers:
+        answer = await _asked(outcome, answer, running, parts)
+    return _end(outcome, answer, claim, parts, int((time.monotonic() - began) * 1000))
 
 
 def _open(claim: Claimed) -> tuple[ToolCall, str]:
@@ -174,8 +187,7 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
             about=about(outcome.call),
         )
     except Withheld:
-        withheld = error_of("internal", "the output is withheld: it could not be classified")
-        answer = Classified(None, withheld, Level.PUBLIC)
+        answer = _unclassified()
     if outcome.judgement is not None and parts.rules is not None:
         answer = held_to_rules(answer, outcome.judgement, opened, parts.rules)
     reply = _reply(outcome, answer, claim, parts, run_ms)
@@ -185,6 +197,28 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
     mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
     summary = {
         "worker": parts.audit.worker,
+    return answer
+
+
+async def _asked(outcome: _Outcome, answer: Classified, running: Running, parts: Parts) -> Classified:
+    """Step 5, the hooks of other packages. A stop meanwhile leaves nothing of the output."""
+    assert outcome.judgement is not None
+    try:
+        return await held_to_hooks(answer, outcome.judgement, parts)
+    except Withheld:
+        return _unclassified()
+    except asyncio.CancelledError:
+        if running.stop_reason is None:
+            raise
+        return Classified(None, _stopped(running.stop_reason, outcome), Level.PUBLIC)
+
+
+def _unclassified() -> Classified:
+    return Classified(None, error_of("internal", "the output is withheld: it could not be classified"), Level.PUBLIC)
+
+
+def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, run_ms: int) -> Ending:
+    """Step 6: the one terminal reply, and what is noted of it."""
         "seq": mark.seq,
         "hash": mark.hash,
         "id": claim.id,

@@ -17,7 +17,9 @@ from worker.audit import AuditUnavailable
 from worker.broker import UNREACHABLE, Claimed, Consent
 from worker.decisions import Decision, Judged, Verdict
 from worker.failures import CallFailed, error_of
-from worker.hooks.post_tool_response import Classified
+from worker.hooks.plugins import POLICY as HOOK
+from worker.hooks.plugins import HookFailed
+from worker.hooks.post_tool_response import Classified, Withheld
 from worker.parts import Parts
 from worker.policies.rules.book import Rules
 
@@ -80,6 +82,8 @@ async def permit(
 
 def must_wait(judgement: Judgement, parts: Parts) -> bool:
     """Whether no output may leave before the call has ended, since it may yet be withheld or changed."""
+    if parts.hooks is not None and parts.hooks.judges_answers:
+        return True
     return parts.rules is not None and parts.rules.book.holds_back(judgement.judged)
 
 
@@ -119,6 +123,30 @@ def ask_of(judgement: Judgement | None, answer: Classified) -> bytes:
         workspace=session.workspace,
     )
     return encode(ask)
+
+
+async def held_to_hooks(answer: Classified, judgement: Judgement, parts: Parts) -> Classified:
+    """The answer as hooks of other packages let it leave. What a hook writes loses its secrets like all else.
+
+    Raises:
+        Withheld: a hook failed.
+    """
+    assert parts.hooks is not None
+    judged = judgement.judged
+    try:
+        held = await parts.hooks.after(judged, answer.output, answer.error, answer.level)
+    except HookFailed as failure:
+        log.error("hook %s after %s failed, output withheld: %s", failure.hook, judged.call.tool, failure)
+        raise Withheld from failure
+    if held.withheld_by:
+        against = Decision(verdict=Verdict.DENY, policy=HOOK, rule=held.withheld_by, reason=held.reason)
+        return structs.replace(answer, output=None, error=_withheld(judged, against), level=Level.PUBLIC)
+    if not held.rewritten:
+        return structs.replace(answer, level=held.level)
+    again = parts.classify(
+        held.output, answer.error, opened=(), session=judged.session, seen_by_command=held.level, about=answer.about
+    )
+    return again
 
 
 def about(call: ToolCall | None) -> str:
@@ -165,5 +193,5 @@ def _withheld(judged: Judged, decision: Decision) -> Error:
         hint="it came upon something that a rule forbids; ask for less",
         policy=decision.policy,
         rule=decision.rule,
-        policy_version=decision.version,
+        policy_version=decision.version or None,
     )

@@ -10,6 +10,7 @@ from contracts.calls import JobId
 from contracts.tools import Output
 from worker.audit import AuditLog
 from worker.broker import Broker
+from worker.hooks.plugins import PluginHooks
 from worker.hooks.post_tool_response import PostToolResponse
 from worker.hooks.pre_tool_call import PreToolCall
 from worker.metrics import Metrics
@@ -24,7 +25,7 @@ RunTool = Callable[[Any, ToolContext], Awaitable[Output]]
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Parts:
-    """Built once, in `worker.app`. `rules` are the operator's, None where there are none."""
+    """Built once, in `worker.app`. `rules` are the operator's, `hooks` other packages'; None where there are none."""
 
     tools: Mapping[str, RunTool]
     gate: PreToolCall
@@ -37,3 +38,4 @@ class Parts:
     open_workspace: Callable[[JobId, str], Workspace]
     tool_timeout_s: float
     rules: Rules | None = None
+    hooks: PluginHooks | None = None

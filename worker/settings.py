@@ -66,6 +66,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Wall time of every tool but run_command, whose limits are its own."""
     command_timeout_s: float = 120.0
     policy_timeout_s: float = 2.0
+    hooks: str = ""
+    """Hooks of other packages that must be installed, by name, separated by commas. Others are asked as well."""
+    hook_timeout_s: float = 2.0
+    """How long the hooks of one moment may take together before the call is denied or its answer withheld."""
+    hook_processes: int = 1
+    """Helper processes that hooks run in; each is asked one thing at a time."""
+    hook_memory_mb: int = 1024
+    """Address space of one helper process."""
     secrets_file: Path | None = None
     """Known secrets, one a line, that are redacted from every reply."""
     levels: str = ""
@@ -180,6 +188,13 @@ def environment_with(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
+def environment_of_hooks() -> dict[str, str]:
+    """This process' environment for hooks of other packages: without the ways to Redis and to known secrets."""
+    files = {f"TOOLREEF_{name.upper()}{end}" for name in URLS for end in ("", "_FILE")}
+    hidden = {"REDIS_URL", "TOOLREEF_SECRETS_FILE", *files}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
+
+
 def default_state(env: Mapping[str, str]) -> Path:
     """Where state lives when nobody says: the user's state directory."""
     base = env.get("XDG_STATE_HOME") or str(Path(env.get("HOME") or "/var/lib") / ".local" / "state")
@@ -198,10 +213,12 @@ def _name_variable(message: str) -> str:
 
 
 def _check_ranges(settings: Settings) -> None:
-    counts = ("concurrency", "session_readers", "replies_kept")
+    counts = ("concurrency", "session_readers", "replies_kept", "hook_processes")
     for name in (*counts, *(each for each in Settings.__struct_fields__ if each.startswith("max_"))):
         if getattr(settings, name) < 1:
             raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least 1")
+    if settings.hook_memory_mb < 64:
+        raise SettingsError("TOOLREEF_HOOK_MEMORY_MB: must be at least 64")
     for name in Settings.__struct_fields__:
         if name.endswith("_s") and not 0.05 <= getattr(settings, name) <= 10 * 365 * 24 * 3600:
             raise SettingsError(f"TOOLREEF_{name.upper()}: must be between 0.05 seconds and ten years")

@@ -157,7 +157,7 @@ def test_no_agent_can_say_yes_to_itself(asking: Fleet, guarded: Server, judge: A
                 ("XADD", keys.asks("asking"), "*", "ask", "{}"),
             ):
                 with pytest.raises(redis.exceptions.NoPermissionError):
-                    client.execute_command(*command)  # type: ignore[no-untyped-call]
+                    client.execute_command(*command)
     with (
         redis.Redis.from_url(url(guarded, "worker", PASSWORDS["worker"]), lib_name=None, lib_version=None) as worker,
         pytest.raises(redis.exceptions.NoPermissionError),

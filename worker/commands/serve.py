@@ -54,6 +54,7 @@ def _serve(settings: Settings, url: str, queues: list[str]) -> int:
     # Imported here: parser, grammar and tools would slow every other command's start.
     from worker.app import run_worker
     from worker.audit import AuditUnavailable
+    from worker.hooks.plugins import HookFailed
     from worker.sandbox import SandboxUnavailable
 
     try:
@@ -61,6 +62,9 @@ def _serve(settings: Settings, url: str, queues: list[str]) -> int:
     except SandboxUnavailable as error:
         complain(str(error))
         return SANDBOX_UNAVAILABLE
+    except HookFailed as error:
+        complain(f"hook {error.hook}: {error}")
+        return FAULT
     except AuditUnavailable as error:
         complain(f"{error}; state directory {settings.state}")
         return FAULT

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from msgspec import structs
 
 from contracts.tools import RunCommandArgs
-from worker.decisions import Decision, Judged, deny, strictest
+from worker.decisions import Decision, Judged, Verdict, deny, strictest
+from worker.hooks.plugins import PluginHooks
 
 log = logging.getLogger("toolreef")
 
@@ -20,14 +21,22 @@ LONG_COMMAND_CHARS = 4096
 
 
 class PreToolCall:
-    """The gate before every call. Gets its policies by argument; knows none."""
+    """The gate before every call. Gets its policies, and the hooks of other packages, by argument; knows none."""
 
-    def __init__(self, policies: Mapping[str, Policy], timeout_s: float) -> None:
+    def __init__(self, policies: Mapping[str, Policy], timeout_s: float, hooks: PluginHooks | None = None) -> None:
         self._policies = dict(policies)
         self._timeout_s = timeout_s
+        self._hooks = hooks if hooks is not None and hooks.judges_calls else None
 
     async def __call__(self, judged: Judged) -> Decision:
-        """The strictest decision of all policies. Never raises for what a policy does."""
+        """The strictest decision of all policies and hooks. Never raises for what a policy or a hook does."""
+        decision = await self._judge_in_time(judged)
+        if self._hooks is None or decision.verdict is Verdict.DENY:
+            return decision
+        chosen = strictest([decision, *await self._hooks.before(judged)])
+        return structs.replace(chosen, version=decision.version)
+
+    async def _judge_in_time(self, judged: Judged) -> Decision:
         args = judged.call.args
         if isinstance(args, RunCommandArgs) and len(args.command) > LONG_COMMAND_CHARS:
             try:
