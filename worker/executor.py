@@ -173,8 +173,8 @@ async def _run(outcome: _Outcome, claim: Claimed, parts: Parts) -> Output:
         raise CallFailed("timeout", f"{call.tool} took longer than {allowed_s:.3g} s") from None
 
 
-def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending:
-    """Steps 5 and 6: classify, and write the one terminal reply."""
+def _classified(outcome: _Outcome, claim: Claimed, parts: Parts) -> Classified:
+    """Step 5: POST_TOOL_RESPONSE, and the operator's rules on what was opened."""
     opened = outcome.context.opened if outcome.context is not None else ()
     try:
         seen = outcome.sight.level() if outcome.sight is not None and outcome.started else None
@@ -190,13 +190,6 @@ def _end(outcome: _Outcome, claim: Claimed, parts: Parts, run_ms: int) -> Ending
         answer = _unclassified()
     if outcome.judgement is not None and parts.rules is not None:
         answer = held_to_rules(answer, outcome.judgement, opened, parts.rules)
-    reply = _reply(outcome, answer, claim, parts, run_ms)
-    digest = outcome.digest or payload_digest(claim.payload)
-    kind = str(type(reply).__struct_config__.tag)
-    code = answer.error.code if answer.error else ""
-    mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
-    summary = {
-        "worker": parts.audit.worker,
     return answer
 
 
@@ -226,6 +219,13 @@ def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, ru
         "kind": kind,
         "code": code,
         "policy": (answer.error.policy if answer.error else None) or "",
+    reply = _reply(outcome, answer, claim, parts, run_ms)
+    digest = outcome.digest or payload_digest(claim.payload)
+    kind = str(type(reply).__struct_config__.tag)
+    code = answer.error.code if answer.error else ""
+    mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
+    summary = {
+        "worker": parts.audit.worker,
         "rule": (answer.error.rule if answer.error else None) or "",
         "level": answer.level.value,
         "taint": reply.taint.value,

@@ -85,6 +85,7 @@ def test_a_hook_that_fails_after_withholds(agent: Agent, how: str) -> None:
     path = f"after-{how}"
     reply = agent.call("write_file", path=path, content="x")
     assert isinstance(reply, Failed)
+    assert reply.error
     assert (reply.error.code, reply.error.effect, reply.output) == ("internal", "unknown", None)
     assert (agent.workspace / path).read_text() == "x"
     assert reply.level is Level.PUBLIC
@@ -116,6 +117,7 @@ def test_what_hooks_may_say(hooked: Fleet, agent: Agent) -> None:
         os.rename(agent.workspace / how, agent.workspace / f"after-{how}")
     withheld = agent.call("read_file", path="after-withhold")
     assert isinstance(withheld, Denied)
+    assert withheld.error
     assert (withheld.error.rule, withheld.error.effect) == ("h", "none")
     assert withheld.error.message == "the answer is withheld: nobody needs to know"
     rewritten = agent.call("read_file", path="after-rewrite")
