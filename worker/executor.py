@@ -212,13 +212,6 @@ def _unclassified() -> Classified:
 
 def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, run_ms: int) -> Ending:
     """Step 6: the one terminal reply, and what is noted of it."""
-        "seq": mark.seq,
-        "hash": mark.hash,
-        "id": claim.id,
-        "tool": reply.tool,
-        "kind": kind,
-        "code": code,
-        "policy": (answer.error.policy if answer.error else None) or "",
     reply = _reply(outcome, answer, claim, parts, run_ms)
     digest = outcome.digest or payload_digest(claim.payload)
     kind = str(type(reply).__struct_config__.tag)
@@ -226,6 +219,13 @@ def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, ru
     mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
     summary = {
         "worker": parts.audit.worker,
+        "seq": mark.seq,
+        "hash": mark.hash,
+        "id": claim.id,
+        "tool": reply.tool,
+        "kind": kind,
+        "code": code,
+        "policy": (answer.error.policy if answer.error else None) or "",
         "rule": (answer.error.rule if answer.error else None) or "",
         "level": answer.level.value,
         "taint": reply.taint.value,
