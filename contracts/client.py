@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,15 +15,16 @@ from redis.exceptions import OutOfMemoryError
 
 from contracts import keys
 from contracts.calls import JobId, check_name
-from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, decode_reply, encode, encode_call, payload_digest
+from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, encode, encode_call
 from contracts.connection import UNREACHABLE, QueueConnection
-from contracts.replies import EFFECT_OF_CODE, AnyReply, Error, ErrorCode, Failed, Progress, TerminalReply
-from contracts.streams import OnProgress, ReplyReader
+from contracts.pressure import Gauge, retry_after_ms
+from contracts.replies import AnyReply, TerminalReply
+from contracts.settling import failed, first_outcome, settle_repeat
+from contracts.streams import Missed, OnProgress, ReplyReader, read_replies
 
 PAYLOAD_LIFE_MS = 7 * 24 * 3600 * 1000
 CANCEL_LIFE_MS = 3600 * 1000
 CLOCK_LIFE_S = 60.0
-RETRY_AFTER_MS = 1000
 
 
 class Submitted(Struct, frozen=True):
@@ -44,6 +46,8 @@ class Client(QueueConnection):
         self._reader = ReplyReader(redis, self._queue)
         self._outbox: list[tuple[list[tuple[Any, ...]], asyncio.Future[list[Any]]]] = []
         self._sending: set[asyncio.Task[None]] = set()
+        self._gauge = Gauge(self._queue)
+        self._unanswered: Counter[str] = Counter()
         self._clock_offset_ms = 0
         self._clock_read = float("-inf")
         self._last_score = 0.0
@@ -76,11 +80,15 @@ class Client(QueueConnection):
         call_id = call_id or new_call_id()
         async with asyncio.timeout(timeout_s):
             waiter = self._reader.expect(session, call_id, on_progress)
+            self._unanswered[session] += 1
             try:
                 submitted = await self.submit(tool, args, session=session, call_id=call_id, **options)
                 return submitted.settled or await self._reader.wait(waiter)
             finally:
                 self._reader.forget(waiter)
+                self._unanswered[session] -= 1
+                if not self._unanswered[session]:
+                    del self._unanswered[session]
 
     async def submit(
         self,
@@ -96,7 +104,8 @@ class Client(QueueConnection):
         """Pushes a call. `args` is the tool's struct or a plain object; `deadline_s` counts from now.
 
         A call id used before in the session is settled here by comparing content: the first outcome, `in_flight`, or
-        `conflict_call_id`. Repeating a submit whose fate is unknown is safe with the same call id.
+        `conflict_call_id`. Repeating a submit whose fate is unknown is safe with the same call id. Where the queue is
+        full it is `unavailable`, and was not pushed: the same call id may be used after `retry_after_ms`.
 
         Raises:
             ValueError: a name is malformed.
@@ -109,7 +118,9 @@ class Client(QueueConnection):
         payload = encode_call(tool, args, enqueued_ms=now_ms, deadline_ms=deadline_ms, priority=priority, trace=trace)
         if len(payload) > MAX_PAYLOAD_BYTES:
             message = f"the call has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} is the most"
-            return Submitted(session, job.call, _failed(job, tool, "too_large", message, effect="none"))
+            return Submitted(session, job.call, failed(job, tool, "too_large", message, effect="none"))
+        if (why := await self._refusal(session, len(payload))) is not None:
+            return Submitted(session, job.call, await self._hold_back(job, tool, args, why))
         return Submitted(session, job.call, await self._push(job, tool, args, payload, deadline_s, priority))
 
     async def _push(
@@ -117,46 +128,41 @@ class Client(QueueConnection):
     ) -> TerminalReply | None:
         queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
         life_ms = PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000)
-        was_set, added, _rung, done = await self._send(
+        was_set, added, _rung, done, *seen = await self._send(
             ("SET", keys.job(job.queue, job.session, job.call), payload, "NX", "PX", life_ms),
             ("ZADD", queue, "NX", self._next_score(), str(job)),
             ("LPUSH", keys.bell(job.queue), 1),
             # Read after the SET: whoever removed the payload has stored the outcome in the same step.
             ("GET", keys.done(job.queue, job.session, job.call)),
+            *self._gauge.commands(),
         )
+        self._gauge.learn(seen)
+        self._gauge.note(len(payload))
         # An unrung bell only delays a call that is accepted: workers look by themselves, too.
         for answer in (was_set, added, done):
             if isinstance(answer, OutOfMemoryError):
                 message = "Redis has no memory for more calls"
-                return _failed(job, tool, "unavailable", message, retry_after_ms=RETRY_AFTER_MS)
+                return failed(job, tool, "unavailable", message, retry_after_ms=retry_after_ms())
             if isinstance(answer, BaseException):
                 raise answer
         if was_set and done is None:
             return None
-        digest = content_digest(tool, encode(args))
-        if done is None:
-            mine = await self._redis.get(keys.job(job.queue, job.session, job.call))
-            if mine is not None:
-                if payload_digest(mine) != digest:
-                    return _conflict(job, tool)
-                return _failed(job, tool, "in_flight", "this call is on its way already", hint="follow it")
-            done = await self._redis.get(keys.done(job.queue, job.session, job.call))
-        return await self._first_outcome(job, tool, digest, done)
+        return await settle_repeat(self._redis, job, tool, content_digest(tool, encode(args)), done)
 
-    async def _first_outcome(self, job: JobId, tool: str, digest: str, done: bytes | None) -> TerminalReply:
-        if done is None:
-            return _failed(job, tool, "unavailable", "the call's outcome has expired", hint="use a new call id")
-        first, entry_id, reply = done.split(b" ", 2)
-        if first.decode() != digest:
-            return _conflict(job, tool)
-        if not reply:
-            entries = await self._redis.xrange(keys.replies(job.queue, job.session), entry_id, entry_id)
-            if not entries:
-                return _failed(job, tool, "unavailable", "the call has ended; its reply has been trimmed")
-            reply = entries[0][1][b"reply"]
-        outcome = decode_reply(reply)
-        assert not isinstance(outcome, Progress)
-        return outcome
+    async def _refusal(self, session: str, payload_bytes: int) -> str | None:
+        """Why this call must wait. Looked at again before it is said: nothing else looks while nothing is sent."""
+        if self._unanswered[session] > self._gauge.session_calls:
+            return f"more than {self._gauge.session_calls} calls of this session are unanswered"
+        if self._gauge.refusal(payload_bytes) is not None and (commands := self._gauge.commands()):
+            self._gauge.learn(await self._send(*commands))
+        return self._gauge.refusal(payload_bytes)
+
+    async def _hold_back(self, job: JobId, tool: str, args: Any, why: str) -> TerminalReply:
+        """A repeat is settled even now: it costs the queue nothing."""
+        key, outcome = keys.job(job.queue, job.session, job.call), keys.done(job.queue, job.session, job.call)
+        if (done := await self._redis.get(outcome)) is not None or await self._redis.exists(key):
+            return await settle_repeat(self._redis, job, tool, content_digest(tool, encode(args)), done)
+        return failed(job, tool, "unavailable", why, hint="try again later", retry_after_ms=retry_after_ms())
 
     async def wait(self, session: str, call_id: str, *, timeout_s: float | None = None) -> TerminalReply:
         """The terminal reply of a call that was submitted here or elsewhere, now or earlier.
@@ -170,9 +176,8 @@ class Client(QueueConnection):
                 await self._prepare(session)
                 done = await self._redis.get(keys.done(self._queue, session, call_id))
                 if done is not None:
-                    return await self._first_outcome(
-                        JobId(self._queue, session, call_id), "", done.split(b" ", 1)[0].decode(), done
-                    )
+                    job, digest = JobId(self._queue, session, call_id), done.split(b" ", 1)[0].decode()
+                    return await first_outcome(self._redis, job, "", digest, done)
                 return await self._reader.wait(waiter)
             finally:
                 self._reader.forget(waiter)
@@ -199,17 +204,15 @@ class Client(QueueConnection):
 
     async def replies(
         self, session: str, *, follow: bool = False, after: str = "0"
-    ) -> AsyncIterator[tuple[str, AnyReply]]:
-        """Yields (stream id, reply) of a session in order; with `follow`, for ever."""
-        name = keys.replies(self._queue, check_name("session", session))
-        while True:
-            answer = await self._redis.xread({name: after}, count=100, block=2000 if follow else None)
-            for _, entries in answer or ():
-                for entry_id, fields in entries:
-                    after = entry_id.decode()
-                    yield after, decode_reply(fields[b"reply"])
-            if not answer and not follow:
-                return
+    ) -> AsyncIterator[tuple[str, AnyReply | Missed]]:
+        """Yields (stream id, reply) of a session in order; with `follow`, for ever.
+
+        `Missed` comes first wherever the stream no longer has the entry that was read last: what came after it may have
+        been trimmed away with it. Outcomes that were missed are told by `wait`.
+        """
+        check_name("session", session)
+        async for each in read_replies(self._redis, self._queue, session, follow=follow, after=after):
+            yield each
 
     # -- the wire
 
@@ -222,7 +225,9 @@ class Client(QueueConnection):
             wanted.append(("TIME",))
         if not wanted:
             return
-        for (name, *_), answer in zip(wanted, await self._send(*wanted), strict=True):
+        answers = await self._send(*wanted, *self._gauge.commands())
+        self._gauge.learn(answers[len(wanted) :])
+        for (name, *_), answer in zip(wanted, answers, strict=False):
             if isinstance(answer, BaseException):
                 raise answer
             if name == "TIME":
@@ -284,15 +289,4 @@ def _local_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _conflict(job: JobId, tool: str) -> Failed:
-    message = "this call id was used in this session for another call"
-    return _failed(job, tool, "conflict_call_id", message, hint="use a new call id")
-
-
-def _failed(job: JobId, tool: str, code: ErrorCode, message: str, **more: Any) -> Failed:
-    more.setdefault("effect", EFFECT_OF_CODE[code])
-    error = Error(code=code, message=message, retryable=code == "unavailable", **more)
-    return Failed(session=job.session, call=job.call, tool=tool, error=error)
-
-
-__all__: Sequence[str] = ["Client", "Submitted", "new_call_id"]
+__all__: Sequence[str] = ["Client", "Missed", "Submitted", "new_call_id"]

@@ -5,24 +5,74 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, RedisError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from contracts import keys
+from contracts.calls import JobId
 from contracts.codec import decode_reply
 from contracts.replies import AnyReply, Progress, TerminalReply
+from contracts.settling import first_outcome
 
 BLOCK_MS = 5000
+LOOK_AT_MOST = 256
 OnProgress = Callable[[Progress], None]
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
 WATCH_LIFE_S = 30.0
 """How long a session's stream is read on after its last call: joining a blocked read costs a reconnection."""
+
+
+class Missed(Struct, frozen=True, kw_only=True, tag_field="kind", tag="missed"):
+    """Said to a reader whose last entry is no longer in the stream: what followed it may have been trimmed as well."""
+
+    v: int = 1
+    session: str
+    after: str
+    """The stream id that was read last."""
+    next: str
+    """The stream id that comes now."""
+
+
+async def read_replies(
+    redis: Any, queue: str, session: str, *, follow: bool, after: str
+) -> AsyncIterator[tuple[str, AnyReply | Missed]]:
+    """Yields (stream id, reply) in order. A follower waits for ever, and over an outage once it has been answered.
+
+    May raise redis.RedisError or OSError.
+    """
+    name = keys.replies(queue, session)
+    failures, answered = 0, False
+    # A bare time is no entry that could be missing.
+    known = "-" in after and after != "0-0"
+    while True:
+        try:
+            answer = await redis.xread({name: after}, count=100, block=2000 if follow else None)
+            entries: Entries = answer[0][1] if answer else []
+            # Asked after the reading: a position that is there now was there before.
+            lost = bool(entries) and known and not await redis.xrange(name, after, after)
+            failures, answered = 0, True
+        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+            if not (follow and answered) or isinstance(error, AuthenticationError):
+                raise
+            failures += 1
+            await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
+            continue
+        if lost:
+            yield after, Missed(session=session, after=after, next=entries[0][0].decode())
+        for entry_id, fields in entries:
+            after, known = entry_id.decode(), True
+            yield after, decode_reply(fields[b"reply"])
+        if not entries and not follow:
+            return
 
 
 @dataclass(slots=True)
@@ -52,6 +102,7 @@ class ReplyReader:
         self._task: asyncio.Task[None] | None = None
         self._read: asyncio.Future[Any] | None = None
         self._reading: frozenset[str] = frozenset()
+        self._looked = time.monotonic()
 
     def knows(self, session: str) -> bool:
         """Whether the stream's position is known and still followed."""
@@ -103,7 +154,9 @@ class ReplyReader:
                 continue
             for name, entries in answer or ():
                 self._hand_out(name.decode().rsplit(":", 1)[1], entries)
-            if answer == []:
+            # By time, and not when nothing comes: one busy session must not keep the others from being looked at.
+            if time.monotonic() - self._looked >= BLOCK_MS / 1000:
+                self._looked = time.monotonic()
                 await self._look_for_trimmed()
 
     async def _read_once(self) -> list[tuple[bytes, Entries]] | None:
@@ -152,13 +205,16 @@ class ReplyReader:
 
     async def _look_for_trimmed(self) -> None:
         """A reply that was trimmed from its stream before it was read still stands in the stored outcome."""
-        now = time.monotonic()
-        for (session, call), waiters in list(self._waiters.items()):
-            if now - waiters[0].since < BLOCK_MS / 1000:
-                continue
-            with contextlib.suppress(RedisError, OSError):
-                done = await self._redis.get(keys.done(self._queue, session, call))
-                stored = done.split(b" ", 2)[2] if done else b""
-                if stored:
-                    for waiter in waiters:
-                        self._hand_over(waiter, decode_reply(stored))
+        old = [key for key, waiters in self._waiters.items() if self._looked - waiters[0].since >= BLOCK_MS / 1000]
+        with contextlib.suppress(RedisError, OSError):
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for session, call in old[:LOOK_AT_MOST]:
+                    pipe.get(keys.done(self._queue, session, call))
+                outcomes = await pipe.execute()
+            for (session, call), done in zip(old, outcomes, strict=False):
+                if done is None:
+                    continue
+                job, digest = JobId(self._queue, session, call), done.split(b" ", 1)[0].decode()
+                reply = await first_outcome(self._redis, job, "", digest, done)
+                for waiter in self._waiters.get((session, call), ()):
+                    self._hand_over(waiter, reply)

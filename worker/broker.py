@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import re
 from collections.abc import AsyncIterator, Sequence
-from importlib import resources
 from typing import Any, Self
 
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from contracts import keys
 from contracts.calls import JobId, Session, read_job_id
@@ -20,6 +17,7 @@ from contracts.levels import read_level
 from contracts.plans import Approval, Plan
 from contracts.tools import TOOLS, Effect
 from worker.bell import Bell
+from worker.scripts import Script, command
 from worker.settings import Settings
 
 log = logging.getLogger("toolreef")
@@ -88,33 +86,6 @@ class Consent(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def load_script(name: str) -> str:
-    """A script's text with what it includes from `_<name>.lua` files.
-
-    `--@include name` lines keep shared Lua in one place; Redis has no modules.
-    """
-    folder = resources.files("worker") / "lua"
-    text = (folder / f"{name}.lua").read_text()
-    return re.sub(r"--@include (\w+)\n", lambda found: (folder / f"_{found[1]}.lua").read_text(), text)
-
-
-async def _command(redis: Redis, *words: Any) -> Any:
-    return await redis.execute_command(*words)  # type: ignore[no-untyped-call]
-
-
-class _Script:
-    def __init__(self, name: str) -> None:
-        self.text = load_script(name)
-        self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
-
-    async def __call__(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Any:
-        try:
-            return await _command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
-        except NoScriptError:
-            await redis.script_load(self.text)
-            return await _command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
-
-
 class Broker:
     """Speaks to one Redis for one worker process. Every method may raise redis.RedisError or OSError.
 
@@ -128,9 +99,9 @@ class Broker:
         self._worker = worker
         self._lease_ms = int(settings.lease_s * 1000)
         self._settings = settings
-        self._claim, self._finish, self._renew = _Script("claim"), _Script("finish"), _Script("renew")
-        self._release, self._cancel, self._progress = _Script("release"), _Script("cancel"), _Script("progress")
-        self._mark, self._consume = _Script("mark"), _Script("consume")
+        self._claim, self._finish, self._renew = Script("claim"), Script("finish"), Script("renew")
+        self._release, self._cancel, self._progress = Script("release"), Script("cancel"), Script("progress")
+        self._mark, self._consume = Script("mark"), Script("consume")
         self._claim_tail = (
             settings.max_payload_bytes,
             CLASSES,
@@ -139,6 +110,14 @@ class Broker:
             int(settings.claim_life_s * 1000),
             MAX_READ_ATTEMPTS,
         )
+        limits = (
+            settings.max_queue_calls,
+            settings.max_queue_bytes,
+            settings.max_memory_percent,
+            settings.max_session_calls,
+            settings.max_session_bytes,
+        )
+        self._claim_limits = (settings.max_session_calls, settings.max_session_bytes, " ".join(map(str, limits)))
         self._finish_head = (
             settings.session_readers,
             int(settings.reply_life_s * 1000),
@@ -153,7 +132,7 @@ class Broker:
     def connect(cls, settings: Settings, redis_url: str) -> Self:
         """Over two connection pools: one that must answer soon, one that may block on the bell."""
         soon_s = max(0.5, min(5.0, settings.lease_s / 3))
-        common = {"socket_connect_timeout": 2}
+        common: dict[str, Any] = {"socket_connect_timeout": 2}
         redis = connect(redis_url, socket_timeout=soon_s, **common)
         bell = connect(redis_url, socket_timeout=BELL_TIMEOUT_S + soon_s, **common)
         return cls(redis, bell, settings, settings.worker)
@@ -164,7 +143,7 @@ class Broker:
 
     async def ring(self, queue: str) -> None:
         """Wakes a worker of the queue."""
-        await _command(self.redis, "LPUSH", keys.bell(queue), 1)
+        await command(self.redis, "LPUSH", keys.bell(queue), 1)
 
     async def claim(self, queue: str, slots: int, heartbeat: bytes, ticket: str) -> Turn:
         """Claims up to `slots` due calls of a queue. `ticket` is this claim's alone, for `undo_claim`."""
@@ -178,7 +157,7 @@ class Broker:
             keys.workers(q),
             keys.dead(q),
         )
-        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail, ticket)
+        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail, ticket, *self._claim_limits)
         now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
         calls = [_read_claim(q, now_ms, row, self._settings.require_sessions) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
@@ -271,7 +250,7 @@ class Broker:
 
     async def forget(self, queue: str) -> None:
         """Takes this worker out of the heartbeats."""
-        await _command(self.redis, "HDEL", keys.workers(queue), self._worker)
+        await command(self.redis, "HDEL", keys.workers(queue), self._worker)
 
     async def close(self) -> None:
         """Closes both connections."""

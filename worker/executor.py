@@ -13,6 +13,7 @@ from contracts.calls import ToolCall
 from contracts.codec import decode_call, encode, payload_digest
 from contracts.levels import Level, highest
 from contracts.plans import digest_of
+from contracts.pressure import RETRY_AFTER_MS
 from contracts.replies import Completed, Denied, Error, ErrorCode, Failed, TerminalReply
 from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
 from worker.broker import Claimed, Ending
@@ -42,6 +43,11 @@ _ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
         "interrupted",
         "a worker died or lost its lease while it had this call; nobody can tell how far it came",
         "look at the state of the workspace, then decide; a new call needs a new call id",
+    ),
+    "full": (
+        "unavailable",
+        "too many calls of this session wait for their turn already",
+        "wait for replies; then send it as a new call with a new call id",
     ),
     "changed": ("invalid_call", "the payload changed between two deliveries", None),
     "lost": ("expired", "the payload expired before the call's turn came", None),
@@ -109,7 +115,8 @@ def _open(claim: Claimed) -> tuple[ToolCall, str]:
     """Step 2: what is malformed, expired, changed or already decided by the claim goes no further."""
     if claim.word != "run":
         code, message, hint = _ANSWERED_UNRUN[claim.word]
-        raise CallFailed(code, message, hint=hint)
+        later_ms = RETRY_AFTER_MS if code == "unavailable" else None
+        raise CallFailed(code, message, hint=hint, retryable=later_ms is not None, retry_after_ms=later_ms)
     try:
         call, digest = decode_call(claim.job, claim.payload)
     except ValueError as error:

@@ -24,6 +24,7 @@ class CallFailed(Exception):
         *,
         hint: str | None = None,
         retryable: bool = False,
+        retry_after_ms: int | None = None,
         effect: EffectState | None = None,
         output: Output | None = None,
     ) -> None:
@@ -31,6 +32,7 @@ class CallFailed(Exception):
         self.code = code
         self.hint = hint
         self.retryable = retryable
+        self.retry_after_ms = retry_after_ms
         self.effect = effect
         self.output = output
 
@@ -72,7 +74,14 @@ def classify(error: BaseException, *, incident_of: str = "") -> Error:
     CallFailed with the path as the agent wrote it.
     """
     if isinstance(error, CallFailed):
-        return error_of(error.code, str(error), hint=error.hint, retryable=error.retryable, effect=error.effect)
+        return error_of(
+            error.code,
+            str(error),
+            hint=error.hint,
+            retryable=error.retryable,
+            retry_after_ms=error.retry_after_ms,
+            effect=error.effect,
+        )
     if isinstance(error, OSError) and error.errno in _BY_ERRNO:
         row = _BY_ERRNO[error.errno]
         return error_of(row.code, row.message, hint=row.hint, retryable=row.retryable)

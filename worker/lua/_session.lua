@@ -7,9 +7,9 @@ local RANK = { PUBLIC = 0, INTERNAL = 1, CONFIDENTIAL = 2, RESTRICTED = 3 }
 local function rank(level) if not level then return 0 end return RANK[level] or 3 end
 
 local function counts(running)
-  local n = redis.call('HMGET', running, '#r', '#e', '#w')
-  local fields = (n[1] and 1 or 0) + (n[2] and 1 or 0) + (n[3] and 1 or 0)
-  return tonumber(n[1] or 0), tonumber(n[2] or 0), tonumber(n[3] or 0), fields
+  local n = redis.call('HMGET', running, '#r', '#e', '#w', '#b')
+  local fields = (n[1] and 1 or 0) + (n[2] and 1 or 0) + (n[3] and 1 or 0) + (n[4] and 1 or 0)
+  return tonumber(n[1] or 0), tonumber(n[2] or 0), tonumber(n[3] or 0), fields, tonumber(n[4] or 0)
 end
 
 -- Reads share a session up to `cap`, an effect is alone in it.
@@ -21,11 +21,11 @@ end
 -- Gives the session to those that waited longest. Returns how many may now be claimed.
 local function grant(tag, leases, s, now, cap)
   local running, waiting = session_key(tag, 'running', s), session_key(tag, 'waiting', s)
-  local readers, effects, parked, fields = counts(running)
-  local granted = 0
+  local readers, effects, parked, fields, bytes = counts(running)
+  local granted, before, bytes_before = 0, parked, bytes
   while parked > 0 do
     local c = redis.call('LINDEX', waiting, 0)
-    if not c then parked = 0 break end
+    if not c then parked, bytes = 0, 0 break end
     local class = string.lower(redis.call('HGET', running, c) or 'x')
     if class ~= 'x' then
       if not admits(class, readers, effects, cap) then break end
@@ -34,13 +34,15 @@ local function grant(tag, leases, s, now, cap)
       redis.call('ZADD', leases, now, tag .. ':' .. s .. ':' .. c)
       granted = granted + 1
       parked = parked - 1
+      bytes = parked > 0 and math.max(0, bytes - payload_bytes(tag .. ':' .. s .. ':' .. c)) or 0
     end
     redis.call('LPOP', waiting)
   end
+  if parked < before then count_parked(tag, parked - before, bytes - bytes_before) end
   if readers + effects + parked == 0 and redis.call('HLEN', running) == fields then
     redis.call('DEL', running, waiting)
   elseif fields > 0 then
-    redis.call('HSET', running, '#r', readers, '#e', effects, '#w', parked)
+    redis.call('HSET', running, '#r', readers, '#e', effects, '#w', parked, '#b', bytes)
   end
   return granted
 end

@@ -3,6 +3,7 @@
 -- KEYS: 1 leases, 2 bell, 3 queue, 4 batch queue
 -- ARGV: 1 queue name, 2 session, 3 call, 4 readers a session may have, 5 life of claims in ms
 -- Returns: word: front, running, unknown
+--@include pressure
 --@include session
 local leases, bell, queue, batch = unpack(KEYS)
 local tag, s, c, cap = '{' .. ARGV[1] .. '}', ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -13,7 +14,10 @@ if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 0 then ret
 local held = redis.call('HGET', running, c)
 if held == 'R' or held == 'E' then
   redis.call('LREM', session_key(tag, 'waiting', s), 1, c)
+  local bytes = payload_bytes(id)
   redis.call('HINCRBY', running, '#w', -1)
+  if redis.call('HINCRBY', running, '#b', -bytes) < 0 then redis.call('HSET', running, '#b', 0) end
+  count_parked(tag, -1, -bytes)
 elseif held then
   return 'running'
 elseif redis.call('EXISTS', 'arq:job:' .. id) == 0 or redis.call('ZREM', queue, id) + redis.call('ZREM', batch, id) == 0 then

@@ -4,11 +4,13 @@
 -- ARGV: 1 queue name, 2 free slots, 3 lease ms, 4 owner, 5 heartbeat or '', 6 max payload bytes,
 --       7 classes as ';tool=r;tool=e;tool=w;' (read, effect, effect on the workspace), 8 readers a session may have,
 --       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often,
---       12 ticket of this claim, by which release.lua finds it if the answer is lost
+--       12 ticket of this claim, by which release.lua finds it if the answer is lost, 13 calls and 14 bytes of one session
+--       that may wait for its turn, 15 all limits as _pressure.lua publishes them
 -- Returns: {now ms, more (0 or 1), ms until something is due or -1, call, call, ...}; a call is
 --   {id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
 --    plan digest, plan version, approval digest, verdict, approver, expiry ms, reason}
--- Words: run, cancelled, too_large, interrupted, changed, lost
+-- Words: run, cancelled, too_large, interrupted, changed, lost, full
+--@include pressure
 --@include session
 --@include heartbeat
 local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
@@ -121,17 +123,22 @@ local function first(id, source)
   local held = 'x'
   if word == 'run' then
     held = class == 'r' and 'r' or 'e'
-    local readers, effects, parked = counts(running)
-    if parked > 0 or not admits(held, readers, effects, cap) then
+    local readers, effects, parked, _, bytes = counts(running)
+    if parked == 0 and admits(held, readers, effects, cap) then
+      if held == 'r' then readers = readers + 1 else effects = effects + 1 end
+      redis.call('HSET', running, c, held, '#r', readers, '#e', effects)
+    elseif parked < tonumber(ARGV[13]) and bytes + #payload <= tonumber(ARGV[14]) then
       redis.call('RPUSH', session_key(tag, 'waiting', s), c)
-      redis.call('HSET', running, c, string.upper(held), '#w', parked + 1)
+      redis.call('HSET', running, c, string.upper(held), '#w', parked + 1, '#b', bytes + #payload)
+      count_parked(tag, 1, #payload)
       redis.call('PEXPIRE', session_key(tag, 'waiting', s), life)
       redis.call('PEXPIRE', running, life)
       redis.call('PEXPIRE', key, life, 'GT')
       return
+    else
+      word = 'full'
+      redis.call('HSET', running, c, 'x')
     end
-    if held == 'r' then readers = readers + 1 else effects = effects + 1 end
-    redis.call('HSET', running, c, held, '#r', readers, '#e', effects)
   else
     redis.call('HSET', running, c, held)
   end
@@ -165,6 +172,7 @@ while #calls < slots and budget > 0 do
   end
 end
 
+publish_pressure(tag, queue, batch, leases, now, ARGV[15])
 local more, wait = 0, -1
 for _, key in ipairs({ leases, queue, batch }) do
   local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')

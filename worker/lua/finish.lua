@@ -6,6 +6,7 @@
 --       then 8 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest body' or '',
 --       what an approver is asked for as JSON or ''
 -- Returns: {granted, word, word, ...}, a word a call: done, stale
+--@include pressure
 --@include session
 local leases, bell, audit = KEYS[1], KEYS[2], KEYS[3]
 local q, cap, reply_life, reply_cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
