@@ -10,7 +10,7 @@ from bench.proxy import CountingProxy
 from bench.systems import Client, System, Worker
 
 
-def commands(bench: Bench, system: System, concurrency: int, jobs: int) -> Figures:
+def commands(bench: Bench, system: System, concurrency: int, jobs: int, seconds: float) -> Figures:
     """Commands on the wire a call, by side: while draining, and for one call at a time."""
     bench.server.clear()
     theirs, ours = CountingProxy(bench.server.port), CountingProxy(bench.server.port)
@@ -31,7 +31,7 @@ def commands(bench: Bench, system: System, concurrency: int, jobs: int) -> Figur
         draining, writes = dict(theirs.names), theirs.writes
         ours.reset()
         theirs.reset()
-        calls = len(client.ask("spaced", jobs=200, seconds=4, **bench.work)["took"])
+        calls = len(client.ask("spaced", jobs=200, seconds=seconds, **bench.work)["took"])
         return {
             "submit": sum(submitted.values()) / jobs,
             "drain_worker": sum(draining.values()) / max(done, 1),
