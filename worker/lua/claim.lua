@@ -90,8 +90,8 @@ local function again(id)
   local before = tonumber(redis.call('GET', 'arq:retry:' .. id) or 0)
   local cancelled = redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1
   if held == 'x' then
-    -- It holds no place in its session, so it must not run, though the wish to cancel it may have expired.
-    word = word == 'too_large' and not cancelled and word or 'cancelled'
+    -- It holds no place in its session, so it must not run, whatever has become of the reason meanwhile.
+    word = cancelled and 'cancelled' or word == 'run' and 'full' or word
   elseif payload == '' and word == 'run' then
     word = before > 0 and 'interrupted' or 'lost'
   elseif before > 0 and (held ~= 'r' or before >= max_reads) then
