@@ -41,7 +41,7 @@ bench: $(DEV) ## Measure the figures of docs/benchmarks.md again
 	@$(BIN)/python -m bench $(ARGS)
 
 chaos: $(DEV) ## Kill workers and cut connections under load, then count what was lost or run twice
-	@$(BIN)/python -m bench.chaos $(ARGS)
+	@$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --duration $(or $(DURATION),60) $(ARGS)
 
 attacks: $(DEV) ## Attack every sandbox that this host offers, and write what came of it into docs/sandbox.md
 	@$(BIN)/python -m tests.attacks.table
