@@ -67,7 +67,7 @@ class FleetWorker(Worker):
         # On a cluster one queue's server may be away while the others serve on: failures so far, and until when.
         self._away: dict[str, tuple[int, float]] = {}
         self._more = set(queues)
-        self._due_s: dict[str, float] = {}
+        self._due: dict[str, asyncio.TimerHandle] = {}
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._draining = False
         self._stopped = asyncio.Event()
@@ -226,7 +226,10 @@ class FleetWorker(Worker):
     def _take(self, queue: str, turn: Turn, sent: float) -> None:
         if not turn.more:
             self._more.discard(queue)
-        self._due_s[queue] = turn.due_ms / 1000 if turn.due_ms >= 0 else BELL_TIMEOUT_S
+        if queue in self._due:
+            self._due.pop(queue).cancel()
+        if 0 <= turn.due_ms < BELL_TIMEOUT_S * 1000:
+            self._due[queue] = self.loop.call_later(turn.due_ms / 1000, self._note_due, [queue])
         if self._draining:
             self._returns += turn.calls
             self._wake.set()
@@ -267,18 +270,21 @@ class FleetWorker(Worker):
     async def _listen(self) -> None:
         while not self._draining:
             await self._room.wait()
-            self._heard.clear()
-            timeout_s = min([BELL_TIMEOUT_S, *(max(0.01, due) for due in self._due_s.values())])
             rung = None
             try:
                 rung = await self.broker.listen(
-                    [queue for queue in self.queues if queue not in self._away] or self.queues, timeout_s
+                    [queue for queue in self.queues if queue not in self._away] or self.queues, BELL_TIMEOUT_S
                 )
             except UNREACHABLE as error:
                 await self._back_off(error)
-            self._more.update([rung] if rung else self.queues)
-            self._wake.set()
+            # Cleared only now: a turn that was under way when the bell rang has not heard it.
+            self._heard.clear()
+            self._note_due([rung] if rung else self.queues)
             await self._heard.wait()
+
+    def _note_due(self, queues: Sequence[str]) -> None:
+        self._more.update(queues)
+        self._wake.set()
 
     def _note_room(self) -> None:
         if len(self._running) < self.max_jobs and not self._draining:

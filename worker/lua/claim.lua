@@ -146,7 +146,8 @@ local function first(id, source)
   describe(s, c, id, word, tool, payload, class == 'w')
 end
 
-local function due(key, n) return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'WITHSCORES', 'LIMIT', 0, n) end
+-- A producer knows this clock to about a millisecond: what is due that soon is due.
+local function due(key, n) return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, n) end
 
 local tokens = tonumber(redis.call('GET', fence) or 0)
 redis.call('DEL', bell)
@@ -177,7 +178,7 @@ local more, wait = 0, -1
 for _, key in ipairs({ leases, queue, batch }) do
   local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
   if head[1] then
-    local ms = math.max(0, math.ceil(tonumber(head[2]) - now))
+    local ms = math.max(0, math.ceil(tonumber(head[2]) - now - 2))
     if ms == 0 then more = 1 end
     if wait < 0 or ms < wait then wait = ms end
   end
