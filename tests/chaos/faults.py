@@ -43,6 +43,9 @@ class Target(Protocol):
     def start_redis(self) -> None:
         """Starts it on the data it left."""
 
+    def cut_tail(self) -> None:
+        """Takes from the append-only file of the ended server what was written in its last second."""
+
     def signal_redis(self, number: signal.Signals) -> None:
         """Sends a signal to the running server."""
 
@@ -88,6 +91,14 @@ def freeze_worker(rig: Target, choose: random.Random) -> Undo | None:
 def kill_redis(rig: Target, choose: random.Random) -> Undo | None:
     """kill -9 of the server, and a start from its append-only file."""
     return _restart(rig, choose, signal.SIGKILL)
+
+
+def lose_power(rig: Target, choose: random.Random) -> Undo | None:
+    """What `appendfsync everysec` may lose with the machine's power: the last second before it."""
+    undo = _restart(rig, choose, signal.SIGKILL)
+    if undo is not None:
+        rig.cut_tail()
+    return undo
 
 
 def terminate_redis(rig: Target, choose: random.Random) -> Undo | None:
@@ -168,6 +179,7 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "term-worker": (3, terminate_worker),
     "freeze-worker": (3, freeze_worker),
     "kill-redis": (2, kill_redis),
+    "lose-power": (0, lose_power),
     "term-redis": (1, terminate_redis),
     "freeze-redis": (1, freeze_redis),
     "fill-memory": (1, fill_memory),
@@ -177,4 +189,4 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "dead-line": (1, dead_line),
     "held-line": (2, held_line),
 }
-"""Every fault by name, with its weight in a mixed run."""
+"""Every fault by name, with its weight in a mixed run. Nothing promises to survive `lose-power`."""

@@ -1,8 +1,9 @@
 """One agent process under chaos: it submits, repeats, cancels, waits and notes in its own book what it was told.
 
-    python -m tests.chaos.producer URL QUEUE BOOK WORKSPACES NAME SEED ROLE
+    python -m tests.chaos.producer URL QUEUE BOOK NAME SEED ROLE PATIENCE_S
 
-Runs until SIGTERM, then waits for what is still on its way. ROLE: plain, poison, skewed or sleeper.
+Runs until SIGTERM, then waits for what is still on its way. ROLE: plain, poison, skewed or sleeper. What has not been
+answered after PATIENCE_S counts as unseen.
 """
 
 from __future__ import annotations
@@ -22,9 +23,6 @@ from contracts.replies import TerminalReply
 from tests.chaos.ledger import COMMANDS, EDITS, EDITS_END, Book
 
 SESSIONS = 3
-PATIENCE_S = 120.0
-"""How long a wait may take before it counts as unseen; far beyond every fault."""
-
 SKEW_S = 3600.0
 BIG_BYTES = 1_000_000
 Asked = tuple[str, dict[str, Any], str]
@@ -33,7 +31,8 @@ Asked = tuple[str, dict[str, Any], str]
 class Producer:
     """Drives some sessions side by side. Each wait belongs to one call that its book knows."""
 
-    def __init__(self, client: Client, book: Book, name: str, seed: int, role: str) -> None:
+    def __init__(self, client: Client, book: Book, name: str, seed: int, role: str, patience_s: float) -> None:
+        self._patience_s = patience_s
         self._client, self._book, self._name, self._role = client, book, name, role
         self._random = random.Random(seed)
         self._count = 0
@@ -143,8 +142,7 @@ class Producer:
         calls = [self._new() for _ in range(self._random.randint(3, 10))]
         accepted = [call for call in calls if await self._submit(session, call, self._any(call)) == "accepted"]
         await self._pause(self._random.uniform(2.0, 6.0))
-        for call in accepted:
-            await self._wait(session, call)
+        await asyncio.gather(*(self._wait(session, call) for call in accepted))
 
     # -- how it asks
 
@@ -185,7 +183,7 @@ class Producer:
         return "told"
 
     async def _wait(self, session: str, call: str) -> None:
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + self._patience_s
         while True:
             try:
                 self._tell(call, await self._client.wait(session, call, timeout_s=until - time.monotonic()))
@@ -213,12 +211,12 @@ def skew_clock() -> None:
     time.time_ns = skewed
 
 
-async def main(url: str, queue: str, book: str, name: str, seed: str, role: str) -> None:
+async def main(url: str, queue: str, book: str, name: str, seed: str, role: str, patience_s: str) -> None:
     """Until SIGTERM, and then until all is answered."""
     if role == "skewed":
         skew_clock()
     async with Client.connect(url, queue=queue) as client:
-        producer = Producer(client, Book(Path(book)), name, int(seed), role)
+        producer = Producer(client, Book(Path(book)), name, int(seed), role, float(patience_s))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, producer.stopping.set)
         print("ready", flush=True)
         await producer.run()

@@ -97,24 +97,24 @@ class Proxy:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+        # Transports close their sockets in the turn after they are told to.
+        await asyncio.sleep(0.01)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._line is Line.CUT:
-                return
+                raise ConnectionRefusedError
             there, back = await asyncio.open_unix_connection(str(self._upstream))
         except OSError:
+            writer.transport.abort()
             return
-        finally:
-            if self._line is Line.CUT:
-                writer.transport.abort()
         self._writers |= {writer, back}
         try:
             await asyncio.gather(self._pass_on(reader, back, asks=True), self._pass_on(there, writer, asks=False))
         finally:
             self._writers -= {writer, back}
-            writer.close()
-            back.close()
+            writer.transport.abort()
+            back.transport.abort()
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, asks: bool) -> None:
         """One direction. What was sent before its sender hung up is still delivered, as TCP does."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,7 @@ ROLES = ("plain", "plain", "plain", "plain", "plain", "poison", "skewed", "sleep
 LEASE_S = 2.0
 WORKER_SKEW_S = -7200
 HEARTBEATS_EVERY_S = 0.5
+CUT_S = 1.0
 
 
 @dataclass
@@ -52,6 +55,8 @@ class Rig:
     home: Path
     fsync: str = "always"
     seed: int = 1
+    patience_s: float = 120.0
+    """How long producers wait for one answer; far beyond every fault, unless answers may be lost."""
     lease_s: float = LEASE_S
     stale: int = 0
     crashed: list[str] = field(default_factory=list)
@@ -67,6 +72,7 @@ class Rig:
         self.producers: list[subprocess.Popen[bytes]] = []
         self.redis_held = False
         self._read_heartbeats = 0.0
+        self._sizes: deque[tuple[float, Path, int]] = deque(maxlen=1000)
 
     # -- beginning and end
 
@@ -102,7 +108,8 @@ class Rig:
             home.mkdir(parents=True)
             (home / EDITS).write_text(EDITS_END)
         book = str(self.home / f"{name}.book")
-        command = [sys.executable, "-m", "tests.chaos.producer", self.server.url, QUEUE, book, name, str(seed), role]
+        words = [self.server.url, QUEUE, book, name, str(seed), role, str(self.patience_s)]
+        command = [sys.executable, "-m", "tests.chaos.producer", *words]
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self.producers.append(process)
@@ -133,7 +140,13 @@ class Rig:
 
     def on_their_way(self) -> list[str]:
         """Keys that exist only while calls are queued, run or wait."""
-        patterns = (keys.queue(QUEUE) + "*", keys.leases(QUEUE), keys.running(QUEUE, "*"), keys.waiting(QUEUE, "*"))
+        patterns = (
+            keys.queue(QUEUE) + "*",
+            keys.leases(QUEUE),
+            keys.running(QUEUE, "*"),
+            keys.waiting(QUEUE, "*"),
+            keys.parked(QUEUE),
+        )
         found = {key.decode() for pattern in patterns for key in self.fleet.redis.scan_iter(_as_glob(pattern))}
         return sorted(found)
 
@@ -167,6 +180,7 @@ class Rig:
             slot.process = self._spawn(place)
         if self.redis_held:
             return
+        self._note_size()
         with contextlib.suppress(redis.RedisError):
             self._kill_the_poisoned()
             if time.monotonic() - self._read_heartbeats > HEARTBEATS_EVERY_S:
@@ -208,6 +222,11 @@ class Rig:
                     strange.append(reply["call"])
         return strange
 
+    def _note_size(self) -> None:
+        """How long the append-only file was, over the last seconds."""
+        files = sorted((self.home / "appendonlydir").glob("*.incr.aof"), key=lambda file: file.stat().st_mtime)
+        self._sizes.append((time.monotonic(), files[-1], files[-1].stat().st_size))
+
     # -- what faults may do
 
     def free_slot(self, choose: random.Random) -> int | None:
@@ -248,6 +267,15 @@ class Rig:
         """Starts it on the data it left."""
         self.server.start()
 
+    def cut_tail(self) -> None:
+        """Cuts the append-only file of the ended server back to what it was CUT_S ago."""
+        if not self._sizes:
+            return
+        last_at, last, _ = self._sizes[-1]
+        known = [(at, size) for at, file, size in self._sizes if file == last]
+        os.truncate(last, max((size for at, size in known if at <= last_at - CUT_S), default=known[0][1]))
+        self._sizes.clear()
+
     def signal_redis(self, number: signal.Signals) -> None:
         """Sends a signal to the running server."""
         assert self.server.process is not None
@@ -263,9 +291,9 @@ def _as_glob(pattern: str) -> str:
 
 
 @contextlib.contextmanager
-def rig(home: Path, fsync: str, seed: int) -> Iterator[Rig]:
+def rig(home: Path, fsync: str, seed: int, patience_s: float) -> Iterator[Rig]:
     """A running rig, ended with the block."""
-    made = Rig(home, fsync=fsync, seed=seed)
+    made = Rig(home, fsync=fsync, seed=seed, patience_s=patience_s)
     try:
         made.start()
         yield made
