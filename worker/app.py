@@ -27,6 +27,7 @@ from worker.metrics import Metrics
 from worker.parts import Parts
 from worker.policies.rules.book import Rules
 from worker.policies.rules.load import PolicyError, load_policy
+from worker.probes import forbid_looking_in
 from worker.process import Limits
 from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
@@ -45,6 +46,7 @@ def run_worker(settings: Settings, redis_url: str, queues: list[str]) -> None:
     Raises:
         SandboxUnavailable: commands can't be walled in, and the settings require it.
     """
+    forbid_looking_in()
     loop = new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -80,7 +82,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
         sandbox=sandbox,
-        limits=Limits(wall_s=settings.command_timeout_s),
+        limits=limits_of(settings),
         metrics=metrics,
         open_workspace=Workspaces(settings).open,
         tool_timeout_s=settings.tool_timeout_s,
@@ -103,6 +105,18 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         redis_pool=ArqRedis(pool, job_serializer=codec.encode, job_deserializer=json.loads),
         job_serializer=codec.encode,
         job_deserializer=json.loads,
+    )
+
+
+def limits_of(settings: Settings) -> Limits:
+    """What one command may use."""
+    return Limits(
+        wall_s=settings.command_timeout_s,
+        cpu_s=settings.command_cpu_s,
+        memory_bytes=settings.command_memory_bytes,
+        processes=settings.command_processes,
+        file_bytes=settings.command_file_bytes,
+        output_bytes=settings.command_output_bytes,
     )
 
 
@@ -181,7 +195,7 @@ class Workspaces:
 
     def __init__(self, settings: Settings) -> None:
         self._base = str(settings.workspaces)
-        self._kept = KeptWorkspaces()
+        self._kept = KeptWorkspaces(_sweep)
 
     def open(self, job: JobId, name: str) -> Workspace:
         """The workspace called `name` of the job's queue.
@@ -202,6 +216,11 @@ async def _close(audit: AuditLog, sandbox: Sandbox, hooks: PluginHooks | None, _
         await hooks.close()
     audit.close()
     sandbox.close()
+
+
+def _sweep(workspace: Workspace) -> None:
+    """Removes what writers that were killed have left behind, on a thread, while calls go on."""
+    asyncio.get_running_loop().run_in_executor(None, workspace.sweep)
 
 
 def _as_function(name: str) -> Function:

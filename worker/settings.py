@@ -65,6 +65,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tool_timeout_s: float = 60.0
     """Wall time of every tool but run_command, whose limits are its own."""
     command_timeout_s: float = 120.0
+    command_cpu_s: float = 600.0
+    command_memory_bytes: int = 4 * 1024**3
+    command_processes: int = 512
+    command_file_bytes: int = 2 * 1024**3
+    command_output_bytes: int = 200 * 1024
+    """Kept in the reply of each of a command's streams, half of its head and half of its tail."""
     policy_timeout_s: float = 2.0
     hooks: str = ""
     """Hooks of other packages that must be installed, by name, separated by commas. Others are asked as well."""
@@ -213,8 +219,8 @@ def _name_variable(message: str) -> str:
 
 
 def _check_ranges(settings: Settings) -> None:
-    counts = ("concurrency", "session_readers", "replies_kept", "hook_processes")
-    for name in (*counts, *(each for each in Settings.__struct_fields__ if each.startswith("max_"))):
+    counts = ("concurrency", "session_readers", "replies_kept", "hook_processes", "command_processes")
+    for name in (*counts, *(each for each in Settings.__struct_fields__ if "max_" in each or each.endswith("_bytes"))):
         if getattr(settings, name) < 1:
             raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least 1")
     if settings.hook_memory_mb < 64:

@@ -49,7 +49,8 @@ def run(_: Namespace) -> int:
             try:
                 asyncio.run(_tell(server.url))
             except (DemoFailed, TimeoutError) as error:
-                complain(f"demo: {str(error) or 'no reply in time'}")
+                complain(f"demo: {str(error) or 'no reply in time'}; the worker's last words:")
+                sys.stderr.write((state / "worker.log").read_text(errors="replace")[-2000:])
                 return FAULT
     return OK
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Callable
 
 from worker.workspace.root import Workspace
 
@@ -13,10 +14,11 @@ MAX_KEPT = 256
 class KeptWorkspaces:
     """Opens workspaces, and hands out the same one again while its name still means the same directory.
 
-    One that is dropped is closed when the last call that holds it lets go of it.
+    One that is dropped is closed when the last call that holds it lets go of it. `on_open` is told of each new one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_open: Callable[[Workspace], object]) -> None:
+        self._on_open = on_open
         self._kept: OrderedDict[str, tuple[Workspace, tuple[int, int]]] = OrderedDict()
 
     def open(self, root: str) -> Workspace:
@@ -33,6 +35,7 @@ class KeptWorkspaces:
                 return workspace
             del self._kept[root]
         workspace = Workspace.open(root)
+        self._on_open(workspace)
         identity = _identity(root)
         if identity is not None:
             self._kept[root] = (workspace, identity)
