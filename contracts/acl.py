@@ -30,6 +30,9 @@ _WORKSPACE: Pattern = lambda q, s: keys.workspace(q, "*")  # noqa: E731
 _PERMIT: Pattern = lambda q, s: keys.permit(q, s, "*")  # noqa: E731
 _USED: Pattern = lambda q, s: keys.used(q, s, "*")  # noqa: E731
 _ASKS: Pattern = lambda q, s: keys.asks(q)  # noqa: E731
+_RATE: Pattern = lambda q, s: keys.rate(q, "*")  # noqa: E731
+_STORED: Pattern = lambda q, s: keys.stored(q, "*")  # noqa: E731
+_ACTIVE: Pattern = lambda q, s: keys.active(q)  # noqa: E731
 _BELL: Pattern = lambda q, s: keys.bell(q)  # noqa: E731
 _LEASES: Pattern = lambda q, s: keys.leases(q)  # noqa: E731
 _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
@@ -60,8 +63,8 @@ _ANYBODY = Grant("ping time client|setname client|id cluster|slots")
 # What claim, finish and the other scripts run, and what the worker sends itself.
 _WORKER_COMMANDS = (
     "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
-    "get set incr decr del exists strlen pexpire pttl type "
-    "hget hmget hgetall hset hdel hlen hexists hincrby "
+    "get set incr incrby decr del exists strlen pexpire pttl type "
+    "hget hmget hgetall hkeys hset hsetnx hdel hlen hexists hincrby "
     "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim info"
 )
 
@@ -111,6 +114,9 @@ ROLES: dict[str, tuple[Grant, ...]] = {
                 *_QUEUE,
                 _USED,
                 _ASKS,
+                _RATE,
+                _STORED,
+                _ACTIVE,
                 _JOB,
                 _CANCEL,
                 _DONE,

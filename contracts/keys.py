@@ -116,6 +116,24 @@ def cancel(q: str, s: str, c: str) -> str:
     return f"reef:{{{q}}}:cancel:{s}:{c}"
 
 
+def rate(q: str, scope: str) -> str:
+    """String: when a token bucket will be full again, in ms. `scope` is `tenant`, `session:<s>` or `tool:<tool>`.
+
+    Worker only. Life: PX, until then.
+    """
+    return f"reef:{{{q}}}:rate:{scope}"
+
+
+def stored(q: str, scope: str) -> str:
+    """String: bytes stored in the window, `scope` as of `rate`. Worker only. Life: PX, the window."""
+    return f"reef:{{{q}}}:stored:{scope}"
+
+
+def active(q: str) -> str:
+    """Hash: running calls to their tool, `#<scope>` to how many run, where that is limited. Worker only. Life: PX."""
+    return f"reef:{{{q}}}:active"
+
+
 def cancel_channel(q: str) -> str:
     """Channel that wakes workers with a `session:call`; the key above is what counts."""
     return f"reef:{{{q}}}:cancelled"

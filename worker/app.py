@@ -21,12 +21,14 @@ from worker.executor import execute
 from worker.failures import CallFailed
 from worker.hooks.plugins import PluginHooks, installed
 from worker.hooks.post_tool_response import PostToolResponse
-from worker.hooks.pre_tool_call import PreToolCall
+from worker.hooks.pre_tool_call import Policy, PreToolCall
 from worker.labels import PathRule, read_path_rules
 from worker.metrics import Metrics
 from worker.parts import Parts
+from worker.policies import plan_gate
 from worker.policies.rules.book import Rules
 from worker.policies.rules.load import PolicyError, load_policy
+from worker.policies.rules.schema import limits_for_scripts
 from worker.probes import forbid_looking_in
 from worker.process import Limits
 from worker.queue import FleetWorker
@@ -73,11 +75,11 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     rules = load_rules(settings)
     hooks = find_hooks(settings)
     described = describe(settings, queues, sandbox)
+    policies = policies_of(settings, sandbox, rules)
     parts = Parts(
         tools=TOOLS,
-        gate=PreToolCall(
-            POLICIES if rules is None else {**POLICIES, "rules": rules.judge}, settings.policy_timeout_s, hooks
-        ),
+        gate=PreToolCall(policies, settings.policy_timeout_s, hooks),
+        plan_gate=policies["plan_gate"],
         classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
@@ -100,12 +102,20 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         drain_s=settings.drain_s,
         metrics=metrics,
         describe=described,
-        on_startup=functools.partial(_start, rules, hooks, settings, described),
+        on_startup=functools.partial(_start, rules, hooks, broker, settings, described),
         on_shutdown=functools.partial(_close, parts.audit, sandbox, hooks),
         redis_pool=ArqRedis(pool, job_serializer=codec.encode, job_deserializer=json.loads),
         job_serializer=codec.encode,
         job_deserializer=json.loads,
     )
+
+
+def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
+    """What judges calls: the registry's policies, set as the settings say, and the operator's rules."""
+    # Where there is no wall, nothing keeps a command from writing.
+    read_only_commands = settings.plan_commands == "read_only" and sandbox.tier != "none"
+    judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only_commands)
+    return {**POLICIES, "plan_gate": judge_plan, **({} if rules is None else {"rules": rules.judge})}
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -164,18 +174,24 @@ def find_hooks(settings: Settings) -> PluginHooks | None:
 
 
 async def _start(
-    rules: Rules | None, hooks: PluginHooks | None, settings: Settings, described: dict[str, Any], _: Any
+    rules: Rules | None,
+    hooks: PluginHooks | None,
+    broker: Broker,
+    settings: Settings,
+    described: dict[str, Any],
+    _: Any,
 ) -> None:
     if hooks is not None:
         await hooks.start()
         described["hooks"] = sorted({name for group in hooks.names.values() for name in group})
-    reload = functools.partial(_reload, rules, settings, described)
+    reload = functools.partial(_reload, rules, broker, settings, described)
     if rules is not None:
         described["policy_version"] = rules.book.version
+        broker.limits = limits_for_scripts(rules.book.limits)
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
 
-def _reload(rules: Rules | None, settings: Settings, described: dict[str, Any]) -> None:
+def _reload(rules: Rules | None, broker: Broker, settings: Settings, described: dict[str, Any]) -> None:
     """SIGHUP: takes the policy's files as they are now, all of them or none."""
     if rules is None:
         log.warning("SIGHUP: this worker was started without a policy, so there is none to reload")
@@ -186,6 +202,7 @@ def _reload(rules: Rules | None, settings: Settings, described: dict[str, Any]) 
         log.error("SIGHUP: the policy stays at version %s, the new one can't be used: %s", rules.book.version, error)
         return
     rules.book = book
+    broker.limits = limits_for_scripts(book.limits)
     described["policy_version"] = book.version
     log.info("SIGHUP: policy version %s is in force, %d rules", book.version, len(book.rules))
 

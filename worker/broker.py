@@ -54,6 +54,9 @@ class Claimed(Struct, frozen=True, kw_only=True):
     payload: bytes
     now_ms: int
     session: Session
+    retry_after_ms: int | None = None
+    limit: str = ""
+    """Whose limit it is over, if `word` is `rate_limited`: the tenant's, the session's or the tool's."""
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -89,12 +92,14 @@ class Consent(Struct, frozen=True, kw_only=True):
 class Broker:
     """Speaks to one Redis for one worker process. Every method may raise redis.RedisError or OSError.
 
-    `redis` answers at once and must have a socket time-out; `bell` is for the one blocking command.
+    `redis` answers at once and must have a socket time-out; `bell` is for the one blocking command. `limits` are the
+    operator's as the scripts take them, and may be replaced at any time.
     """
 
     def __init__(self, redis: Redis, bell: Redis, settings: Settings, worker: str) -> None:
         self.redis = redis
         self._blocking = bell
+        self.limits = b""
         self._bell = Bell(bell)
         self._worker = worker
         self._lease_ms = int(settings.lease_s * 1000)
@@ -157,7 +162,17 @@ class Broker:
             keys.workers(q),
             keys.dead(q),
         )
-        argv = (q, slots, self._lease_ms, self._worker, heartbeat, *self._claim_tail, ticket, *self._claim_limits)
+        argv = (
+            q,
+            slots,
+            self._lease_ms,
+            self._worker,
+            heartbeat,
+            *self._claim_tail,
+            ticket,
+            *self._claim_limits,
+            self.limits,
+        )
         now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
         calls = [_read_claim(q, now_ms, row, self._settings.require_sessions) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
@@ -165,7 +180,7 @@ class Broker:
     async def finish(self, queue: str, endings: Sequence[Ending]) -> tuple[int, list[str]]:
         """Publishes endings of one queue. Returns how many calls were granted, and a word an ending: done or stale."""
         names = (keys.leases(queue), keys.bell(queue), keys.audit(queue), keys.queue(queue))
-        argv: list[Any] = [queue, *self._finish_head]
+        argv: list[Any] = [queue, *self._finish_head, self.limits]
         for e in endings:
             argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan, e.ask)
         granted, *words = await self._finish(self.redis, names, argv)
@@ -280,9 +295,13 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
         queue=queue,
         token=token,
         attempt=attempt,
-        word=word.decode(),
+        word=said[0],
+        retry_after_ms=int(said[1]) if len(said) > 1 else None,
+        limit=said[2] if len(said) > 1 else "",
         tool_seen=tool.decode(),
         payload=payload,
+    said = word.decode().split(" ")
+    found = approvals.plan_found(queue, name, planned)
         now_ms=now_ms,
         session=session,
     )

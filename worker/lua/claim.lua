@@ -5,19 +5,22 @@
 --       7 classes as ';tool=r;tool=e;tool=w;' (read, effect, effect on the workspace), 8 readers a session may have,
 --       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often,
 --       12 ticket of this claim, by which release.lua finds it if the answer is lost, 13 calls and 14 bytes of one session
---       that may wait for its turn, 15 all limits as _pressure.lua publishes them
+--       that may wait for its turn, 15 all limits as _pressure.lua publishes them,
+--       16 the operator's limits as JSON (see _limits.lua) or ''
 -- Returns: {now ms, more (0 or 1), ms until something is due or -1, call, call, ...}; a call is
 --   {id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
---    plan digest, plan version, approval digest, verdict, approver, expiry ms, reason}
--- Words: run, cancelled, too_large, interrupted, changed, lost, full
+--    and in plan mode what add_plan appends}
+-- Words: run, cancelled, too_large, interrupted, changed, lost, full, rate_limited <ms> <whose limit>
 --@include pressure
 --@include session
 --@include heartbeat
 local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
+--@include limits
 local q, slots, lease_ms, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local max_bytes, classes, cap, budget = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local life, max_reads = tonumber(ARGV[10]), tonumber(ARGV[11])
 local tag = '{' .. q .. '}'
+local limits = ARGV[16] ~= '' and cjson.decode(ARGV[16])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local calls = {}
@@ -57,6 +60,7 @@ local function describe(s, c, id, word, tool, payload, writes)
   redis.call('SET', 'arq:in-progress:' .. id, token .. '/' .. ARGV[12] .. ' ' .. owner, 'PX', lease_ms + 60000)
   redis.call('ZADD', leases, now + lease_ms, id)
   local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
+  if limits and word == 'run' then enter(limits, tag, s, tool, id, life) end
   local place = session_key(tag, 'workspace', session[1] or s)
   local level = redis.call('HMGET', place, 'level', 'pin')
   -- What an effect writes carries its session's taint, so the label rises before the effect starts.
@@ -98,6 +102,7 @@ local function again(id)
     word = 'interrupted'
   elseif held == 'r' and class ~= 'r' then
     word = 'changed'
+  if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now) or word end
   elseif cancelled then
     word = 'cancelled'
   end
@@ -117,6 +122,10 @@ local function first(id, source)
   local payload, tool, class, word = fetch(id, key)
   if payload == '' and word == 'run' then
     redis.call('DEL', key)
+  if limits and word == 'run' then
+    word = limited(limits, tag, s, tool, #payload, now) or word
+    if word == 'run' then store(limits, tag, s, tool, #payload) end
+  end
     return bury(id, 'no payload')
   end
   if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1 then word = 'cancelled' end
@@ -124,7 +133,11 @@ local function first(id, source)
   if word == 'run' then
     held = class == 'r' and 'r' or 'e'
     local readers, effects, parked, _, bytes = counts(running)
-    if parked == 0 and admits(held, readers, effects, cap) then
+    local may_start = parked == 0 and admits(held, readers, effects, cap)
+    if limits and may_start then word = crowded(limits, tag, s, tool, id, leases, now) or word end
+    if word ~= 'run' then
+      redis.call('HSET', running, c, 'x')
+    elseif may_start then
       if held == 'r' then readers = readers + 1 else effects = effects + 1 end
       redis.call('HSET', running, c, held, '#r', readers, '#e', effects)
     elseif parked < tonumber(ARGV[13]) and bytes + #payload <= tonumber(ARGV[14]) then

@@ -3,11 +3,14 @@
 -- KEYS: 1 leases, 2 bell, 3 audit, 4 queue
 -- ARGV: 1 queue name, 2 readers a session may have, 3 life of replies ms, 4 replies kept a session,
 --       5 life of outcomes ms, 6 stored reply bytes at most, 7 audit entries kept, 8 life of plans ms,
---       then 8 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest body' or '',
+--       9 the operator's limits as JSON (see _limits.lua) or '',
+--       then 8 a call: id, token, reply JSON, digest, level, audit JSON or '', plan as 'digest bytes scope body', bytes
+--       those of the scope, or '',
 --       what an approver is asked for as JSON or ''
 -- Returns: {granted, word, word, ...}, a word a call: done, stale
 --@include pressure
 --@include session
+--@include limits
 local leases, bell, audit = KEYS[1], KEYS[2], KEYS[3]
 local q, cap, reply_life, reply_cap = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local done_life, stored, audit_cap, plan_life = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -15,6 +18,7 @@ local tag = '{' .. q .. '}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local granted = 0
+local limits = ARGV[9] ~= '' and cjson.decode(ARGV[9])
 
 local function raise(s, c, level, reply)
   local key = session_key(tag, 'session', s)
@@ -44,6 +48,11 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
   redis.call('PEXPIRE', replies, reply_life)
   local kept = #reply <= stored and reply or ''
   redis.call('SET', session_key(tag, 'done', s) .. ':' .. c, digest .. ' ' .. entry_id .. ' ' .. kept, 'PX', done_life)
+  if limits then
+    -- The reply's own words come before any text of the agent's.
+    store(limits, tag, s, string.match(reply, '"tool":"([^"]*)"') or '', #reply + #kept)
+    leave(limits, tag, s, id)
+  end
   if entry ~= '' then redis.call('XADD', audit, 'MAXLEN', '~', audit_cap, '*', 'entry', entry) end
   if plan ~= '' then
     local key = session_key(tag, 'plan', s)
@@ -66,7 +75,7 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
 end
 
 local answer = { 0 }
-for i = 9, #ARGV, 8 do
+for i = 10, #ARGV, 8 do
   answer[#answer + 1] = finish(unpack(ARGV, i, i + 7))
 end
 if granted > 0 then redis.call('LPUSH', bell, 1) end

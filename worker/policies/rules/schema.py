@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, json
 
 Action = Literal["allow", "ask", "deny", "redact"]
 OneOrMore = str | Annotated[list[str], Meta(min_length=1, max_length=1000)]
@@ -79,3 +80,32 @@ class PolicyText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     default: Literal["allow", "ask", "deny"] = "allow"
     rule: list[RuleText] = []
     limits: Limits = Limits()
+
+
+def limits_for_scripts(limits: Limits) -> bytes:
+    """The limits as the scripts take them (worker/lua/_limits.lua); empty where nothing is limited."""
+    every = [limit for limit in (limits.tenant, limits.session, *limits.tool.values()) if limit is not None]
+    if not every:
+        return b""
+    return json.encode(
+        {
+            **({"tenant": _for_scripts(limits.tenant)} if limits.tenant else {}),
+            **({"session": _for_scripts(limits.session)} if limits.session else {}),
+            "tool": {name: _for_scripts(limit) for name, limit in limits.tool.items()},
+            "window_ms": limits.window_s * 1000,
+            "crowds": any(limit.concurrent for limit in every),
+            "stores": any(limit.stored_bytes for limit in every),
+        }
+    )
+
+
+def _for_scripts(limit: Limit) -> dict[str, float]:
+    found: dict[str, float] = {}
+    if limit.calls_per_s is not None:
+        burst = limit.burst or max(1, math.ceil(limit.calls_per_s))
+        found |= {"interval_ms": 1000 / limit.calls_per_s, "burst": burst}
+    if limit.concurrent is not None:
+        found["concurrent"] = limit.concurrent
+    if limit.stored_bytes is not None:
+        found["bytes"] = limit.stored_bytes
+    return found
