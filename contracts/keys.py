@@ -111,11 +111,6 @@ def asks(q: str) -> str:
     return f"reef:{{{q}}}:asks"
 
 
-def cancel(q: str, s: str, c: str) -> str:
-    """String: somebody wants the call ended. Writer agent (own session) and orchestrator. Life: PX."""
-    return f"reef:{{{q}}}:cancel:{s}:{c}"
-
-
 def rate(q: str, scope: str) -> str:
     """String: when a token bucket will be full again, in ms. `scope` is `tenant`, `session:<s>` or `tool:<tool>`.
 
@@ -132,6 +127,11 @@ def stored(q: str, scope: str) -> str:
 def active(q: str) -> str:
     """Hash: running calls to their tool, `#<scope>` to how many run, where that is limited. Worker only. Life: PX."""
     return f"reef:{{{q}}}:active"
+
+
+def cancel(q: str, s: str, c: str) -> str:
+    """String: somebody wants the call ended. Writer agent (own session) and orchestrator. Life: PX."""
+    return f"reef:{{{q}}}:cancel:{s}:{c}"
 
 
 def cancel_channel(q: str) -> str:

@@ -278,6 +278,8 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
     job = read_job_id(job_id.decode())
     name = job.session
     prepared = place is not None
+    said = word.decode().split(" ")
+    found = approvals.plan_found(queue, name, planned)
     session = Session(
         name=name,
         prepared=prepared or not require_sessions,
@@ -300,8 +302,6 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
         limit=said[2] if len(said) > 1 else "",
         tool_seen=tool.decode(),
         payload=payload,
-    said = word.decode().split(" ")
-    found = approvals.plan_found(queue, name, planned)
         now_ms=now_ms,
         session=session,
     )

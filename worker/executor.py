@@ -113,10 +113,10 @@ async def execute(running: Running, parts: Parts) -> Ending:
 
 def _open(claim: Claimed) -> tuple[ToolCall, str]:
     """Step 2: what is malformed, expired, changed or already decided by the claim goes no further."""
-    if claim.word != "run":
     if claim.word == "rate_limited":
         message = f"over what the operator lets this {claim.limit} use; nothing was started"
         raise CallFailed("rate_limited", message, retryable=True, retry_after_ms=claim.retry_after_ms)
+    if claim.word != "run":
         code, message, hint = _ANSWERED_UNRUN[claim.word]
         later_ms = RETRY_AFTER_MS if code == "unavailable" else None
         raise CallFailed(code, message, hint=hint, retryable=later_ms is not None, retry_after_ms=later_ms)

@@ -14,13 +14,13 @@
 --@include pressure
 --@include session
 --@include heartbeat
-local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
 --@include limits
+local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
 local q, slots, lease_ms, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local max_bytes, classes, cap, budget = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local life, max_reads = tonumber(ARGV[10]), tonumber(ARGV[11])
-local tag = '{' .. q .. '}'
 local limits = ARGV[16] ~= '' and cjson.decode(ARGV[16])
+local tag = '{' .. q .. '}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local calls = {}
@@ -59,8 +59,8 @@ local function describe(s, c, id, word, tool, payload, writes)
   redis.call('PEXPIRE', attempts, life)
   redis.call('SET', 'arq:in-progress:' .. id, token .. '/' .. ARGV[12] .. ' ' .. owner, 'PX', lease_ms + 60000)
   redis.call('ZADD', leases, now + lease_ms, id)
-  local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
   if limits and word == 'run' then enter(limits, tag, s, tool, id, life) end
+  local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
   local place = session_key(tag, 'workspace', session[1] or s)
   local level = redis.call('HMGET', place, 'level', 'pin')
   -- What an effect writes carries its session's taint, so the label rises before the effect starts.
@@ -102,10 +102,10 @@ local function again(id)
     word = 'interrupted'
   elseif held == 'r' and class ~= 'r' then
     word = 'changed'
-  if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now) or word end
   elseif cancelled then
     word = 'cancelled'
   end
+  if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now) or word end
   describe(s, c, id, word, tool, payload, class == 'w')
 end
 
@@ -122,13 +122,13 @@ local function first(id, source)
   local payload, tool, class, word = fetch(id, key)
   if payload == '' and word == 'run' then
     redis.call('DEL', key)
+    return bury(id, 'no payload')
+  end
+  if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1 then word = 'cancelled' end
   if limits and word == 'run' then
     word = limited(limits, tag, s, tool, #payload, now) or word
     if word == 'run' then store(limits, tag, s, tool, #payload) end
   end
-    return bury(id, 'no payload')
-  end
-  if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1 then word = 'cancelled' end
   local held = 'x'
   if word == 'run' then
     held = class == 'r' and 'r' or 'e'
