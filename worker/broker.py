@@ -279,7 +279,6 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
     name = job.session
     prepared = place is not None
     said = word.decode().split(" ")
-    found = approvals.plan_found(queue, name, planned)
     session = Session(
         name=name,
         prepared=prepared or not require_sessions,
