@@ -3,7 +3,7 @@
     python -m contracts.acl [QUEUE ...]    prints deploy/redis/users.acl
 
 Each grant becomes a selector of its own (Redis 7), so that a command is allowed on its own keys only: an agent may
-SET its job but not the bell. `default` is off.
+SET its job but not the bell. Nobody can log in as `default`.
 """
 
 from __future__ import annotations
@@ -159,6 +159,11 @@ ROLES: dict[str, tuple[Grant, ...]] = {
 }
 
 
+DEFAULT_USER = "user default reset off ~* &* +@all"
+"""Nobody can log in as it. Redis itself reads its append-only file with its rights: without them Redis 7.0 leaves out
+every transaction and every script's effects when it starts again, and says nothing."""
+
+
 def rules(role: str, queues: Iterable[str], session: str = "*") -> list[str]:
     """The rules of a role's user, for ACL SETUSER or a line of an ACL file; without name and password.
 
@@ -184,7 +189,7 @@ def users_acl(queues: Iterable[str] = ("default",), passwords: Mapping[str, str]
         ValueError: a queue's name is malformed.
     """
     names = list(queues)
-    lines = ["user default reset off"]
+    lines = [DEFAULT_USER]
     for role in ROLES:
         secret = f"#<{role}>" if passwords is None else f"#{hashlib.sha256(passwords[role].encode()).hexdigest()}"
         reset, *granted = rules(role, names)

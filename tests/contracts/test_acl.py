@@ -20,7 +20,9 @@ from contracts.codec import encode
 from contracts.connection import connect
 from contracts.levels import Level
 from contracts.orchestrator import Orchestrator
+from contracts.plans import digest_of
 from contracts.replies import Completed, Progress, TerminalReply
+from contracts.tools import PlanProposeArgs
 from worker.broker import Broker, Ending
 from worker.embedded import EmbeddedRedis, locate_server
 from worker.settings import Settings
@@ -69,7 +71,7 @@ def test_the_file_is_what_the_keys_make() -> None:
 
 def test_the_file_has_one_user_a_role_and_default_is_off() -> None:
     first, *lines = users_acl().splitlines()
-    assert first == "user default reset off"
+    assert first == "user default reset off ~* &* +@all"
     assert [line.split()[1] for line in lines] == list(ROLES)
     assert all("~*" not in line and "+@all" not in line and "allkeys" not in line for line in lines)
 
@@ -242,7 +244,9 @@ def test_clients_of_each_role_work_under_its_user(server: EmbeddedRedis, admin: 
         agents = Client.connect(connection_url(server, "alone", "x"))
         async with orchestrators as orchestrator, approvers as approver, agents as agent:
             opened = await orchestrator.open_session("s1", mode="plan", level=Level.INTERNAL)
-            admin.hset(keys.plan(Q, "s1"), mapping={"digest": "d", "version": 1, "body": "{}"})
+            plan = PlanProposeArgs(summary="a")
+            stored = {"digest": digest_of(plan), "version": 1, "body": encode(plan).decode()}
+            admin.hset(keys.plan(Q, "s1"), mapping=stored)
             approved = await approver.approve("s1", approver="ann")
             submitted = await agent.submit("read_file", {"path": "a"}, session="s1", call_id="c1")
             await agent.cancel("s1", "c1")
@@ -286,7 +290,7 @@ def test_a_call_is_claimed_and_answered_under_the_workers_user(
             for call in ("c1", "c2"):
                 await agent.submit("read_file", {"path": "a"}, session="s1", call_id=call)
             assert await broker.listen([Q], 5) == Q
-            first, second = (await broker.claim(Q, 2, b"{}")).calls
+            first, second = (await broker.claim(Q, 2, b"{}", "t1")).calls
             assert (first.word, second.word) == ("run", "run")
             assert await broker.release(Q, [second]) == 1
             assert await broker.renew(Q, [first], b"{}") == ["kept"]
