@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.conftest import assert_every_key_has_a_life
 from tests.fleet import Agent, Fleet, Server, serve, wait_until
@@ -87,15 +87,15 @@ class Dashboard:
 
     def end(self) -> int:
         """SIGTERM, and the exit status."""
-        self.process.send_signal(signal.SIGTERM)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
         try:
-            status = self.process.wait(timeout=20)
+            return self.process.wait(timeout=20)
         finally:
             self.process.kill()
             self.process.wait()
             if self.process.stdout is not None:
                 self.process.stdout.close()
-        return status
 
 
 def _small(headers: Any) -> dict[str, str]:
@@ -113,8 +113,7 @@ def make_dashboard() -> Iterator[Callable[..., Dashboard]]:
 
     yield make
     for each in started:
-        if each.process.poll() is None:
-            each.end()
+        each.end()
 
 
 @pytest.fixture(scope="session")
@@ -122,6 +121,7 @@ def browser() -> Iterator[Browser]:
     """A real browser. Skipped only where none is installed; deploy/setup.sh and CI install Debian's."""
     if not Path(CHROMIUM).exists():
         pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium, or set TOOLREEF_TEST_CHROMIUM")
+    expect.set_options(timeout=20_000)
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
@@ -156,7 +156,9 @@ def wait_for_running(agent: Agent, call: str) -> None:
 @pytest.fixture(scope="session")
 def watched(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A fleet with one worker for all tests that only look. `finance/**` is CONFIDENTIAL in it."""
-    fleet = Fleet(server.url, tmp_path_factory.mktemp("watched"), "watched", levels="finance/**=CONFIDENTIAL")
+    fleet = Fleet(
+        server.url, tmp_path_factory.mktemp("watched"), "watched", levels="finance/**=CONFIDENTIAL", drain_s=0.5
+    )
     fleet.start_worker()
     yield fleet
     fleet.end()

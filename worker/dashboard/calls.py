@@ -126,23 +126,9 @@ class Calls:
     async def _find(self, q: str, s: str, c: str, entry: str) -> _Found:
         now_ms = await self._reads.now_ms()
         job = keys.job_id(q, s, c)
-        (
-            done,
-            owner,
-            attempt,
-            left,
-            cancelling,
-            held,
-            due,
-            late,
-            leased,
-            record,
-            has_payload,
-            head,
-            tail,
-        ) = await self._reads.many(
+        answers = await self._reads.many(
             [
-                ("GET", keys.done(q, s, c)),
+                ("TIME",),
                 ("GET", keys.in_progress(q, s, c)),
                 ("GET", keys.retry(q, s, c)),
                 ("PTTL", keys.retry(q, s, c)),
@@ -154,8 +140,14 @@ class Calls:
                 ("HMGET", keys.session(q, s), "taint", "workspace"),
                 ("EXISTS", keys.job(q, s, c)),
                 *peek_commands(q, s, c),
+                # Last: whoever removed what stands above has stored the outcome in the same step.
+                ("GET", keys.done(q, s, c)),
             ]
         )
+        clock, owner, attempt, left, cancelling, held, due, late, leased, record, has_payload, head, tail, done = (
+            answers
+        )
+        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
         found = _Found(
             now_ms=now_ms,
             queue=q,

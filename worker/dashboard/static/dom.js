@@ -1,31 +1,37 @@
 // Everything that is shown goes through here, as text. Nothing in this folder parses HTML from data.
 
-/** An element. `attributes` with a function value are listeners; children are nodes or texts. */
+/** An element. `attributes` with a function value are listeners; children are nodes or texts, which are made visible. */
 export function el(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (typeof value === "function") node.addEventListener(name, value);
     else if (value === true) node.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, String(value));
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, visible(value));
   }
-  node.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  node.append(...shown(children));
   return node;
 }
 
 /** Sets an element's text if it differs, so that selection and focus survive what did not change. */
 export function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+  const clean = visible(text);
+  if (node.textContent !== clean) node.textContent = clean;
 }
 
 /** Puts `children` into `node` in place of what was there. */
 export function fill(node, ...children) {
-  node.replaceChildren(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  node.replaceChildren(...shown(children));
+}
+
+function shown(children) {
+  const kept = children.filter((child) => child !== null && child !== undefined && child !== "");
+  return kept.map((child) => (child instanceof Node ? child : visible(child)));
 }
 
 // Controls, escapes and the characters that reorder or hide text. A line end and a tab may stay.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff9-\ufffb]|[\u{e0000}-\u{e0fff}]|[\ud800-\udfff]/gu;
 
-/** Text that an agent or a tool wrote, with every character that would hide, reorder or colour something named. */
+/** Text with every character that would hide, reorder or colour something named. Doing it twice changes nothing. */
 export function visible(text) {
   return String(text).replace(UNSEEN, (found) => {
     const code = found.codePointAt(0);
@@ -143,6 +149,6 @@ export function factList() {
 }
 
 /** A block of text, scrolled by keys too. */
-export function pre(text, label = "Text") {
-  return el("pre", { tabindex: "0", role: "region", "aria-label": label }, visible(text));
+export function pre(text) {
+  return el("pre", { tabindex: "0" }, String(text));
 }

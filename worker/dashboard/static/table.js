@@ -74,6 +74,6 @@ function filler(td, column) {
     if (text === last) return;
     last = text;
     if (column.node) fill(td, column.node(item));
-    else td.textContent = text;
+    else say(td, text);
   };
 }

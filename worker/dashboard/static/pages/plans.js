@@ -21,7 +21,7 @@ export function mount(main, { me, title }) {
       const text = JSON.stringify([data.waiting, data.judged, data.actions]);
       if (text === said) return;
       said = text;
-      fill(waiting, ...data.waiting.map((plan) => planCard(plan, data.now_ms, me)));
+      fill(waiting, data.waiting.length ? el("h2", {}, "Waiting for approval") : "", ...data.waiting.map((plan) => planCard(plan, data.now_ms, me)));
       judged.hidden = !data.judged.length;
       fill(judged, el("h2", { id: "judged" }, "Judged lately"), ...data.judged.map((plan) => planCard(plan, data.now_ms, me)));
       actions.hidden = !data.actions.length;
