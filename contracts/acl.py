@@ -136,6 +136,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
                 keys.waiting,
                 keys.replies,
                 keys.plan,
+                keys.nonces,
             ),
         ),
         Grant("subscribe unsubscribe publish", cancel_channel=True),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import msgspec
 
 from contracts import keys
 from contracts.asks import PendingAsk, Permit, read_pending
 from contracts.calls import check_name
 from contracts.connection import QueueConnection
-from contracts.plans import Approval
+from contracts.plans import Approval, Covered, digest_of, scope_of, scope_text
+from contracts.signing import ApproverKey, signed_approval, signed_permit
+from contracts.tools import PlanProposeArgs
 
 DEFAULT_LIFE_S = 3600
 CALL_LIFE_S = 900
@@ -24,15 +29,31 @@ class NothingToJudge(LookupError):
 class Approver(QueueConnection):
     """Judges the plans of one queue with the approver's Redis user. Methods may raise redis.RedisError."""
 
+    _key: ApproverKey | None = None
+
+    def signing_with(self, key: ApproverKey | None) -> Self:
+        """The same, signing every verdict; None signs nothing."""
+        self._key = key
+        return self
+
     async def approve(
-        self, session: str, *, approver: str, digest: str | None = None, reason: str = "", life_s: int = DEFAULT_LIFE_S
+        self,
+        session: str,
+        *,
+        approver: str,
+        digest: str | None = None,
+        reason: str = "",
+        life_s: int = DEFAULT_LIFE_S,
+        scope: Sequence[Covered] | None = None,
     ) -> Approval:
         """Approves the proposed plan, for `life_s` seconds. `digest` guards against judging a plan not looked at.
 
+        `scope` is what may be done under it; what the plan's steps name, if left out.
+
         Raises:
-            NothingToJudge: no plan is proposed, or its digest is another.
+            NothingToJudge: no plan is proposed, its digest is another, or its text is not the one of its digest.
         """
-        return await self._judge(session, "approved", approver, digest, reason, life_s)
+        return await self._judge(session, "approved", approver, digest, reason, life_s, scope)
 
     async def reject(self, session: str, *, approver: str, digest: str | None = None, reason: str = "") -> Approval:
         """Sends the session back to planning.
@@ -89,6 +110,8 @@ class Approver(QueueConnection):
             expires_ms=await self.now_ms() + life_s * 1000,
             reason=reason,
         )
+        if self._key is not None:
+            permit = signed_permit(self._key, self._queue, session, digest, permit)
         key = keys.permit(self._queue, session, digest)
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.delete(key)
@@ -105,19 +128,26 @@ class Approver(QueueConnection):
         digest: str | None,
         reason: str,
         life_s: int,
+        scope: Sequence[Covered] | None = None,
     ) -> Approval:
-        proposed = await self._redis.hget(keys.plan(self._queue, check_name("session", session)), "digest")
-        if proposed is None:
+        key = keys.plan(self._queue, check_name("session", session))
+        stored, body = await self._redis.hmget(key, "digest", "body")
+        if stored is None:
             raise NothingToJudge(f"session {session} has no proposed plan")
-        if digest is not None and proposed.decode() != digest:
-            raise NothingToJudge(f"the proposed plan of session {session} has digest {proposed.decode()}, not {digest}")
+        proposed = stored.decode()
+        if digest is not None and proposed != digest:
+            raise NothingToJudge(f"the proposed plan of session {session} has digest {proposed}, not {digest}")
         approval = Approval(
-            digest=proposed.decode(),
+            digest=proposed,
             verdict=verdict,
             approver=approver,
             expires_ms=await self.now_ms() + life_s * 1000,
             reason=reason,
+            scope=_scope(session, proposed, body, scope) if verdict == "approved" else "",
+            nonce=secrets.token_hex(16),
         )
+        if self._key is not None:
+            approval = signed_approval(self._key, self._queue, session, approval)
         key = keys.approval(self._queue, session)
         async with self._redis.pipeline(transaction=True) as pipe:
             pipe.delete(key)
@@ -125,3 +155,14 @@ class Approver(QueueConnection):
             pipe.expire(key, max(life_s, 1) + 24 * 3600)
             await pipe.execute()
         return approval
+
+
+def _scope(session: str, digest: str, body: Any, scope: Sequence[Covered] | None) -> str:
+    """The scope to approve. The text must be that of the digest, or one would be read and the other approved."""
+    try:
+        plan = msgspec.json.decode(body or b"", type=PlanProposeArgs)
+    except (msgspec.MsgspecError, RecursionError):
+        plan = None
+    if plan is None or digest_of(plan) != digest:
+        raise NothingToJudge(f"the stored plan of session {session} is not the one of its digest {digest}")
+    return scope_text(scope_of(plan) if scope is None else scope)

@@ -37,13 +37,18 @@ class PendingAsk(Struct, frozen=True, kw_only=True):
 
 
 class Permit(Struct, frozen=True, kw_only=True):
-    """An approver's answer to one call of one session. `nonce` tells it from the answer before; one call may use it."""
+    """An approver's answer to one call of one session. `nonce` tells it from the answer before; one call may use it.
+
+    `key` and `signature` are those of `contracts.signing`, where approvals are signed.
+    """
 
     nonce: str
     verdict: Literal["approved", "rejected"]
     approver: str
     expires_ms: int
     reason: str = ""
+    key: str = ""
+    signature: str = ""
 
 
 _read_ask = msgspec.json.Decoder(Ask)

@@ -64,6 +64,8 @@ class Session(Struct, frozen=True, kw_only=True):
     workspace_pin: Level | None = None
     plan: Plan | None = None
     approval: Approval | None = None
+    approval_problem: str = ""
+    """Why the stored approval does not count: `replayed`, `unsigned` or `bad_signature`. `approval` is None then."""
 
 
 class JobId(Struct, frozen=True):

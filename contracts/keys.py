@@ -87,13 +87,18 @@ def done(q: str, s: str, c: str) -> str:
 
 
 def plan(q: str, s: str) -> str:
-    """Hash: digest, version, body of the proposed plan. Writer worker; all roles read. Life: TTL."""
+    """Hash: digest, version, body, scope of the proposed plan. Writer worker; all roles read. Life: TTL."""
     return f"reef:{{{q}}}:plan:{s}"
 
 
 def approval(q: str, s: str) -> str:
-    """Hash: digest, verdict, approver, expiry, reason. Writer approver only. Life: TTL."""
+    """Hash: digest, verdict, approver, expiry, reason, scope, nonce, signature. Writer approver only. Life: TTL."""
     return f"reef:{{{q}}}:approval:{s}"
+
+
+def nonces(q: str, s: str) -> str:
+    """Hash: an approval's nonce to the one plan it counted for. Worker only. Life: PX, longer than the approvals'."""
+    return f"reef:{{{q}}}:nonces:{s}"
 
 
 def permit(q: str, s: str, digest: str) -> str:

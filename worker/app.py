@@ -21,10 +21,11 @@ from worker.executor import execute
 from worker.failures import CallFailed
 from worker.hooks.plugins import PluginHooks, installed
 from worker.hooks.post_tool_response import PostToolResponse
-from worker.hooks.pre_tool_call import PreToolCall
+from worker.hooks.pre_tool_call import Policy, PreToolCall
 from worker.labels import PathRule, read_path_rules
 from worker.metrics import Metrics
 from worker.parts import Parts
+from worker.policies import plan_gate
 from worker.policies.rules.book import Rules
 from worker.policies.rules.load import PolicyError, load_policy
 from worker.policies.rules.schema import limits_for_scripts
@@ -74,11 +75,11 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     rules = load_rules(settings)
     hooks = find_hooks(settings)
     described = describe(settings, queues, sandbox)
+    policies = policies_of(settings, sandbox, rules)
     parts = Parts(
         tools=TOOLS,
-        gate=PreToolCall(
-            POLICIES if rules is None else {**POLICIES, "rules": rules.judge}, settings.policy_timeout_s, hooks
-        ),
+        gate=PreToolCall(policies, settings.policy_timeout_s, hooks),
+        plan_gate=policies["plan_gate"],
         classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
         broker=broker,
         audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
@@ -119,6 +120,14 @@ def limits_of(settings: Settings) -> Limits:
         file_bytes=settings.command_file_bytes,
         output_bytes=settings.command_output_bytes,
     )
+
+
+def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
+    """What judges calls: the registry's policies, set as the settings say, and the operator's rules."""
+    # Where there is no wall, nothing keeps a command from writing.
+    read_only_commands = settings.plan_commands == "read_only" and sandbox.tier != "none"
+    judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only_commands)
+    return {**POLICIES, "plan_gate": judge_plan, **({} if rules is None else {"rules": rules.judge})}
 
 
 def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
@@ -14,8 +14,8 @@ from contracts import keys
 from contracts.calls import JobId, Session, read_job_id
 from contracts.connection import connect
 from contracts.levels import read_level
-from contracts.plans import Approval, Plan
 from contracts.tools import TOOLS, Effect
+from worker.approvals import Approvals, read_permit
 from worker.bell import Bell
 from worker.scripts import Script, command
 from worker.settings import Settings
@@ -106,7 +106,8 @@ class Broker:
         self._settings = settings
         self._claim, self._finish, self._renew = Script("claim"), Script("finish"), Script("renew")
         self._release, self._cancel, self._progress = Script("release"), Script("cancel"), Script("progress")
-        self._mark, self._consume = Script("mark"), Script("consume")
+        self._mark, self._consume, self._look = Script("mark"), Script("consume"), Script("look")
+        self._approvals = Approvals.read(settings.approver_keys)
         self._claim_tail = (
             settings.max_payload_bytes,
             CLASSES,
@@ -174,7 +175,7 @@ class Broker:
             self.limits,
         )
         now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
-        calls = [_read_claim(q, now_ms, row, self._settings.require_sessions) for row in rows]
+        calls = [_read_claim(q, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
 
     async def finish(self, queue: str, endings: Sequence[Ending]) -> tuple[int, list[str]]:
@@ -221,7 +222,26 @@ class Broker:
         names = (keys.used(claim.queue, claim.job.session, digest),)
         argv = (claim.queue, claim.id, claim.token, digest)
         found = await self._consume(self.redis, names, argv)
-        return Consent(**{name: value.decode(errors="replace") for name, value in zip(_CONSENT, found, strict=True)})
+        word, approver, reason = (value.decode(errors="replace") for value in found[:3])
+        if word == "approved":
+            permit = read_permit(found)
+            if self._approvals.permit_problem(claim.queue, claim.job.session, digest, permit, claim.now_ms):
+                return Consent()
+        return Consent(word=word, approver=approver, reason=reason)
+
+    async def look_again(self, claim: Claimed) -> tuple[int, Session]:
+        """Redis' time in ms, and the claim's session with its mode, plan and approval as they are now."""
+        q, s = claim.queue, claim.job.session
+        now_ms, mode, *row = await self._look(self.redis, (keys.approval(q, s),), (q, s))
+        found = self._approvals.plan_found(q, s, row)
+        now = structs.replace(
+            claim.session,
+            mode=_text(mode) or "normal",
+            plan=found.plan,
+            approval=found.approval,
+            approval_problem=found.problem,
+        )
+        return now_ms, now
 
     async def mark_workspace(self, claim: Claimed, level: str) -> bool:
         """Raises the level of the claim's workspace, which never falls. False if Redis can't now. Never raises."""
@@ -273,11 +293,12 @@ class Broker:
         await self._bell.close()
 
 
-def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool) -> Claimed:
+def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
     job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
     job = read_job_id(job_id.decode())
     name = job.session
     prepared = place is not None
+    found = approvals.plan_found(queue, name, planned)
     said = word.decode().split(" ")
     session = Session(
         name=name,
@@ -287,8 +308,9 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
         taint=read_level(_text(taint)),
         workspace_level=read_level(_text(level)),
         workspace_pin=read_level(_text(pin)) if pin else None,
-        plan=_read_plan(planned[0], planned[1]),
-        approval=_read_approval(*planned[2:7]),
+        plan=found.plan,
+        approval=found.approval,
+        approval_problem=found.problem,
     )
     return Claimed(
         id=job_id.decode(),
@@ -306,32 +328,5 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool)
     )
 
 
-_CONSENT = Consent.__struct_fields__
-
-
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode(errors="replace")
-
-
-def _read_plan(digest: bytes | None, version: bytes | None) -> Plan | None:
-    if digest is None:
-        return None
-    return Plan(digest=digest.decode(errors="replace"), version=int(version or 0))
-
-
-def _read_approval(
-    digest: bytes | None, verdict: bytes | None, approver: bytes | None, expires: bytes | None, reason: bytes | None
-) -> Approval | None:
-    if digest is None or verdict not in (b"approved", b"rejected"):
-        return None
-    try:
-        expires_ms = int(expires or 0)
-    except ValueError:
-        return None
-    return Approval(
-        digest=digest.decode(errors="replace"),
-        verdict="approved" if verdict == b"approved" else "rejected",
-        approver=_text(approver) or "",
-        expires_ms=expires_ms,
-        reason=_text(reason) or "",
-    )

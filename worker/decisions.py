@@ -42,7 +42,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     """All that a policy may look at. Policies are pure functions `(Judged) -> Decision | None`; None is silence.
 
     `workspace_roots` are absolute spellings of the workspace's directory: the canonical one first, then the one
-    configured where a link makes it differ.
+    configured where a link makes it differ. `enqueued_ms`, where it is known, is when the call was sent.
     """
 
     call: ToolCall
@@ -50,6 +50,7 @@ class Judged(Struct, frozen=True, kw_only=True):
     workspace_roots: tuple[str, ...]
     now_ms: int
     queue: str = "default"
+    enqueued_ms: int | None = None
 
 
 def allow(policy: str, rule: str = "") -> Decision:

@@ -7,12 +7,12 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from msgspec import Struct, json, structs
+from msgspec import structs
 
 from contracts.calls import ToolCall
 from contracts.codec import decode_call, encode, payload_digest
 from contracts.levels import Level, highest
-from contracts.plans import digest_of
+from contracts.plans import digest_of, scope_of, scope_text
 from contracts.pressure import RETRY_AFTER_MS
 from contracts.replies import Completed, Denied, Error, ErrorCode, Failed, TerminalReply
 from contracts.tools import TOOLS, Effect, Output, PlanProposeArgs
@@ -32,6 +32,7 @@ from worker.judging import (
 )
 from worker.parts import Parts
 from worker.progress import ProgressWriter
+from worker.second_look import Looked, enqueued_ms, look_again
 from worker.tools.context import ToolContext
 
 StopReason = Literal["cancelled", "interrupted"]
@@ -141,6 +142,10 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         outcome.sight = parts.classify.sight_of_command(session, workspace.root)
         session = structs.replace(session, taint=highest((session.taint, outcome.sight.level())))
     judgement = outcome.judgement = await permit(call, outcome.digest, claim, session, workspace.roots, parts)
+    looked = Looked(judgement)
+    if judgement.error is None:
+        looked = await look_again(judgement, outcome.digest, claim, parts)
+        judgement = outcome.judgement = looked.judgement
     if judgement.error is not None:
         outcome.error = judgement.error
         return False
@@ -157,6 +162,7 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         limits=parts.limits,
         session=claim.session,
         call=call.call,
+        writable=looked.writable,
         deadline=None if remaining_s is None else time.monotonic() + remaining_s,
         progress=None if outcome.progress is None or must_wait(judgement, parts) else outcome.progress.write,
     )
@@ -274,26 +280,12 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
         level=answer.level,
         sandbox=parts.sandbox.tier,
         attempt=claim.attempt,
-        queued_ms=max(0, claim.now_ms - _enqueued_ms(claim)),
+        queued_ms=max(0, claim.now_ms - enqueued_ms(claim)),
         run_ms=run_ms,
         truncated=bool(getattr(answer.output, "truncated", False)),
         output=answer.output,
         error=answer.error,
     )
-
-
-class _EnqueueTime(Struct):
-    et: int = 0
-
-
-_read_enqueue_time = json.Decoder(_EnqueueTime)
-
-
-def _enqueued_ms(claim: Claimed) -> int:
-    try:
-        return min(claim.now_ms, max(0, _read_enqueue_time.decode(claim.payload).et)) or claim.now_ms
-    except (ValueError, RecursionError):
-        return claim.now_ms
 
 
 def _stopped(reason: StopReason, outcome: _Outcome) -> Error:
@@ -308,4 +300,5 @@ def _stopped(reason: StopReason, outcome: _Outcome) -> Error:
 def _proposed(call: ToolCall | None) -> str:
     if call is None or not isinstance(call.args, PlanProposeArgs):
         return ""
-    return f"{digest_of(call.args)} {encode(call.args).decode()}"
+    scope = scope_text(scope_of(call.args))
+    return f"{digest_of(call.args)} {len(scope.encode())} {scope} {encode(call.args).decode()}"

@@ -77,7 +77,7 @@ async def permit(
         raise CallFailed("unavailable", message, retryable=True) from None
     if decision.verdict is Verdict.ALLOW or approved:
         return Judgement(judged=judged, approver=consent.approver, version=decision.version)
-    return Judgement(judged=judged, error=_refusal(decision, digest), version=decision.version)
+    return Judgement(judged=judged, error=refusal(decision, digest), version=decision.version)
 
 
 def must_wait(judgement: Judgement, parts: Parts) -> bool:
@@ -168,7 +168,8 @@ async def _consent(claim: Claimed, digest: str, parts: Parts) -> Consent:
         raise CallFailed("unavailable", "the approval could not be looked up", retryable=True) from None
 
 
-def _refusal(decision: Decision, digest: str) -> Error:
+def refusal(decision: Decision, digest: str) -> Error:
+    """What the agent is told of a decision that is not to allow."""
     asks = decision.verdict is Verdict.ASK
     code: ErrorCode = "approval_required" if asks else "forbidden"
     hint = "once it is approved, send the same call again under a new call id" if asks else None

@@ -12,7 +12,7 @@ from worker.audit import AuditLog
 from worker.broker import Broker
 from worker.hooks.plugins import PluginHooks
 from worker.hooks.post_tool_response import PostToolResponse
-from worker.hooks.pre_tool_call import PreToolCall
+from worker.hooks.pre_tool_call import Policy, PreToolCall
 from worker.metrics import Metrics
 from worker.policies.rules.book import Rules
 from worker.process import Limits
@@ -29,6 +29,7 @@ class Parts:
 
     tools: Mapping[str, RunTool]
     gate: PreToolCall
+    plan_gate: Policy
     classify: PostToolResponse
     broker: Broker
     audit: AuditLog

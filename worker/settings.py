@@ -14,6 +14,16 @@ import msgspec
 from msgspec import Struct
 
 SandboxMode = Literal["require", "prefer", "off"]
+PlanCommands = Literal["deny", "read_only"]
+PATHS = (
+    "state",
+    "workspaces",
+    "secrets_file",
+    "dashboard_tokens",
+    "approver_keys",
+    "approver_key",
+    "audit_key_file",
+)
 
 
 TLS_OPTIONS = {"redis_ca": "ssl_ca_certs", "redis_cert": "ssl_certfile", "redis_key": "ssl_keyfile"}
@@ -102,6 +112,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The key of that certificate, likewise."""
     dashboard_tokens: Path | None = None
     """Who may do what at the dashboard: lines `name roles sha256`. A file in the state directory when left out."""
+    approver_keys: Path | None = None
+    """The approvers' public keys, lines `name base64` (Ed25519): with them only signed approvals count."""
+    approver_key: Path | None = None
+    """An approver's private key in PEM, with which `plan approve` and `policy approve` sign."""
+    plan_commands: PlanCommands = "deny"
+    """Commands in plan mode before the approval: refused, or `read_only`, in a sandbox that can write nothing."""
+    audit_key_file: Path | None = None
+    """What signs the audit log's checkpoints: a secret of 16 bytes or more, or an Ed25519 key in PEM."""
+    audit_fsync: bool = False
+    """Whether decisions on effects wait until they have reached the disk itself."""
     worker: str = ""
     """This worker process' name in heartbeats, claims and audit. Host and process id when left out."""
 
@@ -130,7 +150,7 @@ def read_settings(environ: Mapping[str, str] | None = None, **overrides: Any) ->
     values.setdefault("workspaces", str(Path(values["state"]) / "workspaces"))
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname()).strip("-") or "host"
     values.setdefault("worker", f"{host}-{os.getpid()}")
-    for name in ("state", "workspaces", "secrets_file", "dashboard_tokens", *TLS_OPTIONS):
+    for name in (*PATHS, *TLS_OPTIONS):
         if values.get(name) is not None:
             values[name] = Path(values[name]).expanduser().absolute()
     try:

@@ -13,6 +13,7 @@
 -- Words: run, cancelled, too_large, interrupted, changed, lost, full, rate_limited <ms> <whose limit>
 --@include pressure
 --@include session
+--@include plan
 --@include heartbeat
 --@include limits
 local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
@@ -68,13 +69,9 @@ local function describe(s, c, id, word, tool, payload, writes)
     redis.call('HSET', place, 'level', session[3])
     level[1] = session[3]
   end
-  local plan, approval = { false, false }, { false, false, false, false, false }
-  if tool == 'plan.propose' or (session[2] and session[2] ~= 'normal') then
-    plan = redis.call('HMGET', session_key(tag, 'plan', s), 'digest', 'version')
-    approval = redis.call('HMGET', session_key(tag, 'approval', s), 'digest', 'verdict', 'approver', 'expires_ms', 'reason')
-  end
-  calls[#calls + 1] = { id, token, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2],
-    plan[1], plan[2], approval[1], approval[2], approval[3], approval[4], approval[5] }
+  local row = { id, token, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2] }
+  if tool == 'plan.propose' or (session[2] and session[2] ~= 'normal') then add_plan(row, tag, s, now) end
+  calls[#calls + 1] = row
 end
 
 local function fetch(id, key)

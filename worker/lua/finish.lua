@@ -56,8 +56,9 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
   if entry ~= '' then redis.call('XADD', audit, 'MAXLEN', '~', audit_cap, '*', 'entry', entry) end
   if plan ~= '' then
     local key = session_key(tag, 'plan', s)
-    local named, body = string.match(plan, '^(%x+) (.*)$')
-    redis.call('HSET', key, 'digest', named, 'body', body, 'proposed_ms', now, 'call', c)
+    local named, bytes, rest = string.match(plan, '^(%x+) (%d+) (.*)$')
+    local scope, body = string.sub(rest, 1, tonumber(bytes)), string.sub(rest, tonumber(bytes) + 2)
+    redis.call('HSET', key, 'digest', named, 'scope', scope, 'body', body, 'proposed_ms', now, 'call', c)
     redis.call('HINCRBY', key, 'version', 1)
     redis.call('PEXPIRE', key, plan_life)
   end
