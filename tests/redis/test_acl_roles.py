@@ -155,7 +155,7 @@ def test_the_command_line_of_each_role(fleet: GuardedFleet) -> None:
     assert (code, "permission" in str(said)) == (4, True)
     assert run("plan", "approve", *session, "--approver", "ann", env=as_approver)[0] == 0
     code, reply = run(*write, env=agent)
-    assert (code, reply["output"]["bytes"]) == (0, 1)
+    assert (code, reply["error"]) == (0, None)
     assert run("status", "--json")[1]["workers"][0]["heartbeat"]["slots"] == 32
     replies = fleet.run("replies", *session, env=agent)
     assert [json.loads(line)["kind"] for line in replies.stdout.splitlines()] == ["denied", "completed", "completed"]
