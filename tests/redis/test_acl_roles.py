@@ -272,7 +272,7 @@ def test_a_worker_writes_no_approval_by_script_either(fleet: GuardedFleet) -> No
     with redis.Redis.from_url(fleet.url_of("worker")) as worker:
         sha = worker.script_load(script)
         for names in ((), (keys.approval(Q, "s1"),)):
-            with pytest.raises(redis.ResponseError, match="permission|can't access"):
+            with pytest.raises(redis.ResponseError, match=r"permission|can't access"):
                 worker.evalsha(str(sha), len(names), *names)
     assert fleet.redis.exists(keys.approval(Q, "s1")) == 0
 
