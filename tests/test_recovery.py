@@ -221,7 +221,11 @@ def test_a_worker_that_claims_its_own_lapsed_call_answers_it_once(fleet: Fleet, 
     worker.signal(signal.SIGSTOP)
     leases = keys.leases(QUEUE)
     wait_until(lambda: fleet.redis.zcount(leases, "-inf", _now_ms(fleet)) == 1, "the lease to end")
+    # The bell has rung when it wakes, so that it claims while it still stops what it was running.
+    other = fleet.agent()
+    other.push("o", "list_directory", {"path": "."})
     worker.signal(signal.SIGCONT)
+    assert outcomes(other, 1) == [("o", "completed")]
     assert outcomes(agent, 1) == [("c", "interrupted")]
     assert_well(worker, agent)
 
