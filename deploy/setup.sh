@@ -78,6 +78,11 @@ fi
 # The wheel's bwrap stands in where this fails, so it is no error.
 command -v bwrap >/dev/null || apt_install bubblewrap || say "no system bubblewrap; the one in the wheel will be used"
 
+if [ "$requirements" = requirements-dev.txt ]; then
+  # The dashboard's tests drive a real browser, and skip themselves where there is none.
+  command -v chromium >/dev/null || apt_install chromium || say "no chromium; the browser tests will be skipped"
+fi
+
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
 .venv/bin/python -m pip install --quiet --require-hashes -r "$requirements"
 .venv/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
