@@ -76,6 +76,9 @@ class AuditTail:
         found: list[Entry] = []
         looked_at, back_to = 0, None
         end = f"({before}" if before else "+"
+        if before and not await self._reads.redis.xrange(self._name, "-", end, count=1):
+            # XREVRANGE would go through the whole stream to find the same.
+            return _found([], 0, None, None)
         start = str(since_ms) if since_ms else "-"
         for _ in range(MAX_CHUNKS):
             answer = await self._reads.redis.xrevrange(self._name, end, start, count=CHUNK)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from contracts import keys
-from worker.dashboard.reads import Entry, Reads, read_entries
+from worker.dashboard.reads import Entry, Reads, read_entries, stream_ms
 from worker.dashboard.records import Latency, Series
 
 SAMPLE = 50
@@ -57,20 +57,21 @@ class History:
         async with self._lock:
             open_ms = now_ms - now_ms % self._bucket_ms
             starts = [open_ms - back * self._bucket_ms for back in range(self._count - 1, -1, -1)]
-            missing = [start for start in starts if start not in self._over]
-            commands: list[tuple[Any, ...]] = [("XRANGE", self._name, "-", "+", "COUNT", 1)]
-            for start in missing:
-                first, last = str(start), str(start + self._bucket_ms - 1)
-                commands.append(("XRANGE", self._name, first, last, "COUNT", SAMPLE))
-                commands.append(("XREVRANGE", self._name, last, first, "COUNT", SAMPLE))
-            first_entry, *answers = await self._reads.many(commands)
-            made = {
-                start: bucket_of(start, read_entries(head), read_entries(tail)[::-1])
-                for start, head, tail in zip(missing, answers[::2], answers[1::2], strict=True)
-            }
+            first = await self._reads.redis.xrange(self._name, "-", "+", count=1)
+            whole_since_ms = stream_ms(first[0][0].decode()) if first else now_ms
+            commands: list[tuple[Any, ...]] = []
+            made = {start: bucket_of(start, (), ()) for start in starts if start not in self._over}
+            # Where a stream has nothing as old as the end of a range, XREVRANGE goes through all of it: don't ask.
+            there = [start for start in made if start + self._bucket_ms > whole_since_ms]
+            for start in there:
+                begin, end = str(start), str(start + self._bucket_ms - 1)
+                commands.append(("XRANGE", self._name, begin, end, "COUNT", SAMPLE))
+                commands.append(("XREVRANGE", self._name, end, begin, "COUNT", SAMPLE))
+            answers = await self._reads.many(commands)
+            for start, head, tail in zip(there, answers[::2], answers[1::2], strict=True):
+                made[start] = bucket_of(start, read_entries(head), read_entries(tail)[::-1])
             everything = {**self._over, **made}
             self._over = {start: bucket for start, bucket in everything.items() if starts[0] <= start < open_ms}
-            whole_since_ms = int(first_entry[0][0].partition(b"-")[0]) if first_entry else now_ms
             return [everything[start] for start in starts], whole_since_ms
 
 
