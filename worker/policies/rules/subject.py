@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import posixpath
 from collections.abc import Iterable, Iterator
@@ -22,6 +23,15 @@ MAX_RESOLVED = 256
 """So many paths of a command are followed through links; more are judged as they are written."""
 MAX_SECOND_CHARS = 16 * 1024
 MAX_SECOND = 16
+
+
+@functools.lru_cache(maxsize=32)
+def _walked(command: str, cwd: str, home: str) -> Walker | None:
+    """Kept, since a call is looked at before it runs and again when it has ended. Nobody changes a finished walk."""
+    try:
+        return walk(command, cwd=cwd, home=home)
+    except (TooComplex, RecursionError):
+        return None
 
 
 class Subject:
@@ -74,10 +84,7 @@ class Subject:
 
     def _walked(self, command: str) -> Walker | None:
         root = self._roots[0]
-        try:
-            return walk(command, cwd=join(root, getattr(self._args, "cwd", None) or ".") or root, home=root)
-        except (TooComplex, RecursionError):
-            return None
+        return _walked(command, join(root, getattr(self._args, "cwd", None) or ".") or root, root)
 
     def _command_paths(self) -> Iterator[str]:
         yield getattr(self._args, "cwd", None) or "."
