@@ -110,6 +110,14 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     )
 
 
+def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
+    """What judges calls: the registry's policies, set as the settings say, and the operator's rules."""
+    # Where there is no wall, nothing keeps a command from writing.
+    read_only_commands = settings.plan_commands == "read_only" and sandbox.tier != "none"
+    judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only_commands)
+    return {**POLICIES, "plan_gate": judge_plan, **({} if rules is None else {"rules": rules.judge})}
+
+
 def limits_of(settings: Settings) -> Limits:
     """What one command may use."""
     return Limits(
@@ -120,14 +128,6 @@ def limits_of(settings: Settings) -> Limits:
         file_bytes=settings.command_file_bytes,
         output_bytes=settings.command_output_bytes,
     )
-
-
-def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
-    """What judges calls: the registry's policies, set as the settings say, and the operator's rules."""
-    # Where there is no wall, nothing keeps a command from writing.
-    read_only_commands = settings.plan_commands == "read_only" and sandbox.tier != "none"
-    judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only_commands)
-    return {**POLICIES, "plan_gate": judge_plan, **({} if rules is None else {"rules": rules.judge})}
 
 
 def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[str, Any]:

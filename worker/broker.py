@@ -232,7 +232,7 @@ class Broker:
     async def look_again(self, claim: Claimed) -> tuple[int, Session]:
         """Redis' time in ms, and the claim's session with its mode, plan and approval as they are now."""
         q, s = claim.queue, claim.job.session
-        now_ms, mode, *row = await self._look(self.redis, (keys.approval(q, s),), (q, s))
+        now_ms, mode, *row = await self._look(self.redis, (keys.plan(q, s),), (q, s))
         found = self._approvals.plan_found(q, s, row)
         now = structs.replace(
             claim.session,
@@ -298,8 +298,8 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool,
     job = read_job_id(job_id.decode())
     name = job.session
     prepared = place is not None
-    found = approvals.plan_found(queue, name, planned)
     said = word.decode().split(" ")
+    found = approvals.plan_found(queue, name, planned)
     session = Session(
         name=name,
         prepared=prepared or not require_sessions,

@@ -11,6 +11,7 @@ from typing import Any
 
 from contracts.codec import encode
 from contracts.connection import UNREACHABLE
+from contracts.signing import ApproverKey
 from worker.embedded import EmbeddedUnavailable, open_redis
 from worker.settings import Settings, SettingsError, read_settings
 
@@ -48,6 +49,20 @@ def settings_of(options: Namespace) -> Settings:
     """The settings, with what the command line says on top."""
     queue = getattr(options, "queue", None)
     return read_settings(queue=queue if isinstance(queue, str) else None)
+
+
+def approver_key(settings: Settings) -> ApproverKey | None:
+    """The key that verdicts are signed with, None where they are not signed.
+
+    Raises:
+        SettingsError: TOOLREEF_APPROVER_KEY can't be used.
+    """
+    if settings.approver_key is None:
+        return None
+    try:
+        return ApproverKey.read(settings.approver_key)
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"TOOLREEF_APPROVER_KEY: {getattr(error, 'strerror', None) or error}") from None
 
 
 @contextmanager

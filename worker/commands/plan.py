@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import getpass
+import os
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
 from contracts.approver import DEFAULT_LIFE_S, Approver, NothingToJudge
 from contracts.orchestrator import Orchestrator
+from contracts.plans import Covered
+from contracts.signing import ApproverKey, new_private_key
 from worker.commands import call
 from worker.commands.connection import (
     FAILED,
@@ -15,6 +19,7 @@ from worker.commands.connection import (
     UsageError,
     add_queue,
     add_session,
+    approver_key,
     complain,
     run_against_redis,
     say,
@@ -44,9 +49,24 @@ def register(commands: Any) -> None:
             each.add_argument("--approver", default=None, help="who judges (default: your user name)")
         if verb == "approve":
             each.add_argument("--for", dest="life_s", type=int, default=DEFAULT_LIFE_S, metavar="SECONDS")
+            each.add_argument("--tool", action="append", default=[], help="cover this tool only; may be repeated")
+            each.add_argument("--path", action="append", default=[], help="cover these paths only; may be repeated")
         if verb == "reject":
             each.add_argument("--reason", default="", help="why")
         each.set_defaults(run=run)
+    key: ArgumentParser = verbs.add_parser("key", help="make an approver's key; print the workers' line for it")
+    key.add_argument("--out", required=True, type=Path, metavar="FILE", help="where the private key goes, mode 0600")
+    key.add_argument("--approver", default=None, help="whose it is (default: your user name)")
+    key.set_defaults(run=_make_key)
+
+
+def _make_key(options: Namespace) -> int:
+    pem = new_private_key()
+    fd = os.open(options.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(pem)
+    print(options.approver or getpass.getuser(), ApproverKey(pem).public)
+    return OK
 
 
 def run(options: Namespace) -> int:
@@ -71,10 +91,15 @@ async def _act(options: Namespace, settings: Settings, url: str) -> int:
         say({**shown, "plan": view.plan, "approval": view.approval})
         return OK
     name = options.approver or getpass.getuser()
-    async with Approver.connect(url, queue=settings.queue) as judge:
+    async with Approver.connect(url, queue=settings.queue).signing_with(approver_key(settings)) as judge:
         try:
             if options.verb == "approve":
-                say(await judge.approve(session, approver=name, digest=options.digest, life_s=options.life_s))
+                # Nothing narrower is wanted: what the plan's steps say is covered.
+                scope = [Covered(tools=options.tool, paths=options.path)] if options.tool or options.path else None
+                given = await judge.approve(
+                    session, approver=name, digest=options.digest, life_s=options.life_s, scope=scope
+                )
+                say(given)
             else:
                 say(await judge.reject(session, approver=name, digest=options.digest, reason=options.reason))
         except NothingToJudge as error:

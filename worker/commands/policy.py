@@ -21,6 +21,7 @@ from worker.commands.connection import (
     UsageError,
     add_queue,
     add_session,
+    approver_key,
     complain,
     run_against_redis,
     say,
@@ -175,7 +176,7 @@ def _answer(options: Namespace) -> int:
     name = options.approver or getpass.getuser()
 
     async def act(settings: Settings, url: str) -> int:
-        async with Approver.connect(url, queue=settings.queue) as approver:
+        async with Approver.connect(url, queue=settings.queue).signing_with(approver_key(settings)) as approver:
             answer = approver.approve_call if options.verb == "approve" else approver.reject_call
             try:
                 permit = await answer(

@@ -10,6 +10,7 @@ from contracts.approver import Approver
 from contracts.client import Client
 from contracts.connection import connect
 from contracts.keys import job_id
+from contracts.signing import ApproverKey
 from worker.audit import AuditLog, AuditUnavailable
 from worker.dashboard.action_log import write_action
 from worker.dashboard.people import Person
@@ -32,11 +33,18 @@ class NotPossible(Exception):
 class Actions:
     """Acts with the Redis users made for it. A URL that is None switches what needs it off.
 
-    `audit` keeps the actions in a file that shows tampering; the pages read them from a stream in Redis.
+    `key` signs verdicts, where workers want them signed. `audit` keeps the actions in a file that shows tampering; the pages read them from a stream in Redis.
     """
 
-    def __init__(self, audit: AuditLog, *, orchestrator_url: str | None, approver_url: str | None) -> None:
-        self._audit = audit
+    def __init__(
+        self,
+        audit: AuditLog,
+        *,
+        orchestrator_url: str | None,
+        approver_url: str | None,
+        key: ApproverKey | None = None,
+    ) -> None:
+        self._audit, self._key = audit, key
         self._orchestrator_url, self._approver_url = orchestrator_url, approver_url
 
     @property
@@ -93,7 +101,7 @@ class Actions:
         )
 
         async def act(url: str) -> None:
-            async with Approver.connect(url, queue=queue) as judge:
+            async with Approver.connect(url, queue=queue).signing_with(self._key) as judge:
                 if verdict == "approve":
                     await judge.approve(
                         session, approver=person.name, digest=digest, reason=action.reason, life_s=life_s
