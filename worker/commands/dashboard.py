@@ -160,9 +160,7 @@ def _config(options: Namespace, settings: Settings, url: str, queues: Sequence[s
     acting = _acting_urls(settings, url)
     config = Config(
         reads=Reads.connect(url, queues),
-        actions=Actions(
-            audit, orchestrator_url=acting[0], approver_url=acting[1], key=approver_key(settings)
-        ),
+        actions=Actions(audit, orchestrator_url=acting[0], approver_url=acting[1], key=approver_key(settings)),
         people=People(tokens, proxy, anonymous=anonymous),
         redactor=Redactor(_known_secrets(settings)),
         hosts=(*(LOOPBACK_NAMES if _is_loopback(options.host) else (_in_url(options.host),)), *options.allow_host),

@@ -33,7 +33,8 @@ class NotPossible(Exception):
 class Actions:
     """Acts with the Redis users made for it. A URL that is None switches what needs it off.
 
-    `key` signs verdicts, where workers want them signed. `audit` keeps the actions in a file that shows tampering; the pages read them from a stream in Redis.
+    `key` signs verdicts, where workers want them signed. `audit` keeps the actions in a file that shows tampering; the
+    pages read them from a stream in Redis.
     """
 
     def __init__(
