@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -18,17 +17,24 @@ from contracts.client import Client
 from contracts.replies import Completed
 from tests.chaos.proxy import Line, Proxy
 from tests.conftest import assert_every_key_has_a_life
-from tests.fleet import Agent, Fleet, Server, Worker, serve, wait_until
-from worker.scripts import load_script
+from tests.fleet import Agent, Fleet, Server, serve, wait_until
+from tests.moments import (
+    UNTIL_GO,
+    assert_well,
+    beat,
+    begin,
+    came,
+    end,
+    is_still,
+    now_ms,
+    outcomes,
+    ran,
+    restart,
+    sha_of,
+)
 
 QUEUE = "recovery"
 SHORT_LEASE_S = 1.2
-UNTIL_GO = "echo +{0} >> log; touch begun; while [ ! -e go ]; do sleep 0.02; done; echo -{0} >> log"
-
-
-def sha_of(script: str) -> bytes:
-    """What stands in the command that runs a script."""
-    return hashlib.sha1(load_script(script).encode()).hexdigest().encode()
 
 
 @pytest.fixture
@@ -69,47 +75,6 @@ def agent(fleet: Fleet) -> Agent:
     return fleet.agent()
 
 
-def came(event: threading.Event, what: str) -> None:
-    """Waits for a moment on the wire."""
-    assert event.wait(60), what
-
-
-def begin(agent: Agent, call: str) -> None:
-    """An effect that runs until `end`."""
-    agent.push(call, "run_command", {"command": UNTIL_GO.format(call)})
-    wait_until((agent.workspace / "begun").exists, "the effect to start")
-
-
-def end(agent: Agent) -> None:
-    """Lets the effect come to its end."""
-    (agent.workspace / "go").touch()
-
-
-def outcomes(agent: Agent, count: int) -> list[tuple[str, str]]:
-    """(call, kind or error code) of the terminal replies, once there are so many."""
-    replies = agent.fleet.wait_replies(agent.session, count, 60)
-    return [(reply["call"], reply["error"]["code"] if reply["error"] else reply["kind"]) for reply in replies]
-
-
-def ran(agent: Agent) -> list[str]:
-    """What the commands left behind."""
-    return (agent.workspace / "log").read_text().split()
-
-
-def assert_well(worker: Worker, agent: Agent) -> None:
-    """The worker lives, complains of nothing unforeseen, and takes calls of the same session."""
-    assert agent.complete("run_command", command="echo well")["stdout"] == "well\n"
-    assert worker.process.poll() is None
-    assert "Traceback" not in worker.log.read_text()
-
-
-def restart(server: Server, fleet: Fleet, number: signal.Signals = signal.SIGKILL) -> None:
-    """Ends the server and starts it on what it left."""
-    server.kill(number)
-    server.start()
-    fleet.redis.connection_pool.disconnect()
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_restart_of_redis_under_a_running_effect(
     own_server: Server, fleet: Fleet, agent: Agent, number: signal.Signals
@@ -129,16 +94,9 @@ def test_redis_away_longer_than_the_lease_stops_a_running_effect(
     own_server: Server, fleet: Fleet, agent: Agent
 ) -> None:
     worker = fleet.start_worker(lease_s=SHORT_LEASE_S)
-    agent.push("c", "run_command", {"command": "touch begun; while :; do touch beat; sleep 0.02; done"})
-    wait_until((agent.workspace / "begun").exists, "the effect to start")
+    beat(agent, "c")
     own_server.kill()
-    beat = agent.workspace / "beat"
-
-    def is_dead() -> bool:
-        beat.unlink(missing_ok=True)
-        return not threading.Event().wait(0.5) and not beat.exists()
-
-    wait_until(is_dead, "the effect to be stopped", 60)
+    wait_until(lambda: is_still(agent), "the effect to be stopped", 60)
     own_server.start()
     fleet.redis.connection_pool.disconnect()
     assert outcomes(agent, 1) == [("c", "interrupted")]
@@ -220,7 +178,7 @@ def test_a_worker_that_claims_its_own_lapsed_call_answers_it_once(fleet: Fleet, 
     begin(agent, "c")
     worker.signal(signal.SIGSTOP)
     leases = keys.leases(QUEUE)
-    wait_until(lambda: fleet.redis.zcount(leases, "-inf", _now_ms(fleet)) == 1, "the lease to end")
+    wait_until(lambda: fleet.redis.zcount(leases, "-inf", now_ms(fleet)) == 1, "the lease to end")
     # The bell has rung when it wakes, so that it claims while it still stops what it was running.
     other = fleet.agent()
     other.push("o", "list_directory", {"path": "."})
@@ -230,9 +188,15 @@ def test_a_worker_that_claims_its_own_lapsed_call_answers_it_once(fleet: Fleet, 
     assert_well(worker, agent)
 
 
-def _now_ms(fleet: Fleet) -> float:
-    seconds, micros = fleet.redis.time()
-    return float(seconds * 1000 + micros / 1000)
+def test_a_call_that_comes_back_to_its_own_worker_is_stopped_and_answered_once(fleet: Fleet, agent: Agent) -> None:
+    worker = fleet.start_worker()
+    job_id = beat(agent, "c")
+    fleet.redis.zadd(keys.leases(QUEUE), {job_id: 0})
+    fleet.redis.lpush(keys.bell(QUEUE), 1)
+    assert outcomes(agent, 1) == [("c", "interrupted")]
+    wait_until(lambda: is_still(agent), "the effect to be stopped", 60)
+    assert_well(worker, agent)
+    assert [reply["call"] for reply in fleet.replies(agent.session)].count("c") == 1
 
 
 def test_an_ending_that_redis_will_take_later_is_kept(fleet: Fleet, agent: Agent) -> None:
