@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
 from argparse import ArgumentParser, Namespace
@@ -10,6 +11,7 @@ from typing import Any
 
 from contracts.calls import check_name
 from worker.commands.connection import FAULT, OK, UsageError, complain, redis_of
+from worker.commands.dashboard import beside
 from worker.settings import Settings, read_settings
 from worker.supervisor import Supervisor, die_with_parent
 
@@ -21,7 +23,10 @@ def register(commands: Any) -> None:
     """Adds both commands."""
     worker: ArgumentParser = commands.add_parser("worker", help="serve queues until SIGTERM")
     worker.add_argument("--supervised", action="store_true", help="end when the parent process ends")
-    up: ArgumentParser = commands.add_parser("up", help="a local Redis (or REDIS_URL) and workers, in the foreground")
+    up: ArgumentParser = commands.add_parser(
+        "up", help="a local Redis (or REDIS_URL), workers and the dashboard, in the foreground"
+    )
+    up.add_argument("--no-dashboard", action="store_true", help="workers alone")
     for parser in (worker, up):
         parser.add_argument("--queue", action="append", metavar="Q", help="a queue to serve; may be repeated")
         parser.add_argument("--processes", type=int, default=1, metavar="N", help="worker processes (default 1)")
@@ -45,9 +50,11 @@ def run(options: Namespace) -> int:
         if options.command == "up":
             where = "REDIS_URL" if settings.redis_url else f"embedded Redis in {settings.state}"
             print(f"toolreef is up: queue {', '.join(queues)} on {where}; Ctrl-C drains", flush=True)
-        if options.processes > 1:
-            return asyncio.run(Supervisor(settings.worker, _child_arguments(options, queues), options.processes).run())
-        return _serve(settings, url, queues)
+        with beside(queues) if options.command == "up" and not options.no_dashboard else contextlib.nullcontext():
+            if options.processes > 1:
+                arguments = _child_arguments(options, queues)
+                return asyncio.run(Supervisor(settings.worker, arguments, options.processes).run())
+            return _serve(settings, url, queues)
 
 
 def _serve(settings: Settings, url: str, queues: list[str]) -> int:
