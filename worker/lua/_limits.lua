@@ -15,18 +15,21 @@ end
 -- 'rate_limited <ms to wait> <whose limit>'.
 local function limited(limits, tag, s, tool, bytes, now)
   local of, wait, whose = scopes(limits, s, tool), 0, nil
-  local full_at = {}
+  if #of == 0 then return nil end
+  local names, full_at = {}, {}
+  for i, scope in ipairs(of) do
+    names[2 * i - 1], names[2 * i] = 'reef:' .. tag .. ':rate:' .. scope[1], 'reef:' .. tag .. ':stored:' .. scope[1]
+  end
+  local found = redis.call('MGET', unpack(names))
   for i, scope in ipairs(of) do
     local limit, ms = scope[2], 0
     if limit.interval_ms then
-      local at = tonumber(redis.call('GET', 'reef:' .. tag .. ':rate:' .. scope[1]) or 0) or 0
-      full_at[i] = math.max(at, now) + limit.interval_ms
+      full_at[i] = math.max(tonumber(found[2 * i - 1] or 0) or 0, now) + limit.interval_ms
       ms = full_at[i] - now - limit.burst * limit.interval_ms
     end
     if limit.bytes then
-      local key = 'reef:' .. tag .. ':stored:' .. scope[1]
-      if (tonumber(redis.call('GET', key) or 0) or 0) + bytes > limit.bytes then
-        local left = redis.call('PTTL', key)
+      if (tonumber(found[2 * i] or 0) or 0) + bytes > limit.bytes then
+        local left = redis.call('PTTL', names[2 * i])
         ms = math.max(ms, left > 0 and left or limits.window_ms)
       end
     end
@@ -34,10 +37,10 @@ local function limited(limits, tag, s, tool, bytes, now)
     if ms > 0.001 and ms > wait then wait, whose = ms, scope[3] end
   end
   if whose then return 'rate_limited ' .. string.format('%.0f', math.ceil(wait)) .. ' ' .. whose end
-  for i, scope in ipairs(of) do
+  for i in ipairs(of) do
     if full_at[i] then
-      redis.call('SET', 'reef:' .. tag .. ':rate:' .. scope[1], string.format('%.3f', full_at[i]),
-        'PX', string.format('%.0f', math.ceil(full_at[i] - now) + 1000))
+      local life = string.format('%.0f', math.ceil(full_at[i] - now) + 1000)
+      redis.call('SET', names[2 * i - 1], string.format('%.3f', full_at[i]), 'PX', life)
     end
   end
   return nil
@@ -82,12 +85,14 @@ end
 local function crowded(limits, tag, s, tool, id, leases, now)
   if not limits.crowds then return nil end
   local key = 'reef:' .. tag .. ':active'
-  if redis.call('HEXISTS', key, id) == 1 then return nil end
+  local of, fields = scopes(limits, s, tool), { id }
+  for i, scope in ipairs(of) do fields[i + 1] = '#' .. scope[1] end
   for pass = 1, 2 do
-    local whose
-    for _, scope in ipairs(scopes(limits, s, tool)) do
+    local found, whose = redis.call('HMGET', key, unpack(fields)), nil
+    if found[1] then return nil end
+    for i, scope in ipairs(of) do
       local most = scope[2].concurrent
-      if most and tonumber(redis.call('HGET', key, '#' .. scope[1]) or 0) >= most then whose = scope[3] end
+      if most and tonumber(found[i + 1] or 0) >= most then whose = scope[3] end
     end
     if not whose then return nil end
     if pass == 2 then return 'rate_limited 1000 ' .. whose end
