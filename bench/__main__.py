@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -20,6 +21,9 @@ from bench.systems import FLOOR, OURS, PEERS, MeasureFailed, System, prepare_env
 PARTS = ("latency", "load", "drain", "drain10", "two", "noop", "commands", "idle", "depth", "sessions", "sync")
 ROUNDS_WITHIN_S = 400.0
 """A round that would likely end later is not begun: the whole stays near twelve minutes, also on a busy machine."""
+
+ALL_WITHIN_S, QUICK_WITHIN_S = 700.0, 105.0
+"""Nothing is begun after this."""
 
 _SLOW = ("arq", "streaq")
 """Whose further figures would say nothing new: arq by default waits for its poll, streaq is the slowest."""
@@ -53,8 +57,10 @@ class Run:
         print(f"{time.monotonic() - self.began:6.0f} s  {system.name:14} {part:9} {words}", file=sys.stderr)
 
     def attempt(self, system: System, what: str, do: Callable[[], Any]) -> None:
-        """Go on with the next system when one can't do something, and say so in the report."""
+        """Go on with the next system when one can't do something or time is up, and say so in the report."""
         try:
+            if time.monotonic() - self.began > (QUICK_WITHIN_S if self.options.quick else ALL_WITHIN_S):
+                raise MeasureFailed("no time left")
             do()
         except MeasureFailed as error:
             self.errors.append(f"{system.name}, {what}: {error}")
@@ -161,6 +167,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="interleaved rounds (3; with --quick 1)")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="where the results go")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     options.rounds = options.rounds or (1 if options.quick else 3)
     if options.quick and not options.only:
         options.only = ["latency", "load", "drain", "idle", "commands"]

@@ -91,10 +91,9 @@ def _start(
             [python_of(system.installed), "-m", "bench.load", *role],
             cwd=HERE.parent,
             env={**os.environ, **surroundings},
-            stderr=log,
             text=True,
             start_new_session=True,
-            **pipes,
+            **({"stdout": log, "stderr": log} | pipes),
         )
 
 
@@ -120,7 +119,7 @@ class Worker:
     def __init__(self, system: System, concurrency: int, url: str, directory: Path, *, tool: str = "read") -> None:
         environment = {"BENCH_CONCURRENCY": str(concurrency), "BENCH_NOOP": "1" if tool == "noop" else ""}
         role = ["serve", system.module, str(concurrency)]
-        self._process = _start(system, role, url, directory, environment, stdin=subprocess.DEVNULL, stdout=2)
+        self._process = _start(system, role, url, directory, environment, stdin=subprocess.DEVNULL)
 
     def _members(self) -> list[int]:
         found = [self._process.pid]
