@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import ipaddress
 import logging
+import socket
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
@@ -117,12 +118,12 @@ def beside(queues: Sequence[str]) -> Iterator[None]:
 
 
 def _is_free(port: int) -> bool:
-    from worker.dashboard.server import listen
-
-    try:
-        listen(DEFAULT_HOST, port).close()
-    except OSError:
-        return False
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((DEFAULT_HOST, port))
+        except OSError:
+            return False
     return True
 
 
