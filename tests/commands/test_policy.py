@@ -65,10 +65,10 @@ def policy(tmp_path: Path) -> Any:
         "TOOLREEF_LEVELS": "finance/**=CONFIDENTIAL",
     }
 
-    def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def run(*words: str, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "worker", "policy", *words]
         return subprocess.run(
-            command, env=environ, input=stdin, capture_output=True, text=True, timeout=60, check=False
+            command, env=environ | more, input=stdin, capture_output=True, text=True, timeout=60, check=False
         )
 
     return run
@@ -107,6 +107,13 @@ def test_one_call_from_words(policy: Any) -> None:
     missing = policy("explain", "read_file", "path=a", "--policy", "/nowhere.toml")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "can't be read" in missing.stderr
+
+
+def test_plan_mode_is_judged_as_workers_are_set(policy: Any) -> None:
+    words = ("explain", "run_command", "command=git status", "--mode", "plan", "--policy", "")
+    assert json.loads(policy(*words).stdout)["decision"] == "deny"
+    told = json.loads(policy(*words, TOOLREEF_PLAN_COMMANDS="read_only").stdout)
+    assert (told["decision"], told["rule"]) == ("allow", "read_only")
 
 
 def test_check_says_what_is_in_a_policy_or_all_that_is_wrong(policy: Any, tmp_path: Path) -> None:

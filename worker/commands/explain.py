@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,8 +19,9 @@ from contracts.tools import TOOLS
 from worker.app import load_rules, path_rules
 from worker.decisions import Judged, Verdict
 from worker.hooks.post_tool_response import PostToolResponse
-from worker.hooks.pre_tool_call import PreToolCall
+from worker.hooks.pre_tool_call import Policy, PreToolCall
 from worker.labels import level_of
+from worker.policies import plan_gate
 from worker.registry import POLICIES
 from worker.secrets import Redactor
 from worker.settings import Settings
@@ -59,7 +61,11 @@ class Explainer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._rules = rules = load_rules(settings)
-        policies = POLICIES if rules is None else {**POLICIES, "rules": rules.judge}
+        # A worker looks whether there is a wall, by running something; here the settings must do.
+        read_only = settings.plan_commands == "read_only" and settings.sandbox != "off"
+        judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only)
+        own = {} if rules is None else {"rules": rules.judge}
+        policies: dict[str, Policy] = {**POLICIES, "plan_gate": judge_plan, **own}
         self._gate = PreToolCall(policies, settings.policy_timeout_s)
         self._path_rules = path_rules(settings)
         self._classify = PostToolResponse(self._path_rules, Redactor())
