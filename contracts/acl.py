@@ -38,6 +38,7 @@ _LEASES: Pattern = lambda q, s: keys.leases(q)  # noqa: E731
 _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
 _WORKERS: Pattern = lambda q, s: keys.workers(q)  # noqa: E731
 _AUDIT: Pattern = lambda q, s: keys.audit(q)  # noqa: E731
+_HEADS: Pattern = lambda q, s: keys.heads(q)  # noqa: E731
 _DEAD: Pattern = lambda q, s: keys.dead(q)  # noqa: E731
 _PRESSURE: Pattern = lambda q, s: keys.pressure(q)  # noqa: E731
 _PARKED: Pattern = lambda q, s: keys.parked(q)  # noqa: E731
@@ -130,6 +131,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
                 _WORKSPACE,
                 _WORKERS,
                 _AUDIT,
+                _HEADS,
                 _DEAD,
                 keys.session,
                 keys.running,
@@ -152,7 +154,11 @@ ROLES: dict[str, tuple[Grant, ...]] = {
         Grant("getrange strlen exists", read=(_JOB,)),
         Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, _ASKS, keys.replies)),
     ),
-    "auditor": (_ANYBODY, Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS))),
+    "auditor": (
+        _ANYBODY,
+        Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS)),
+        Grant(_READ_HASH, read=(_HEADS, keys.session)),
+    ),
     "provisioner": (
         _ANYBODY,
         Grant("acl|setuser acl|deluser acl|getuser acl|users acl|list acl|save acl|load acl|genpass"),

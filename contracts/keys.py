@@ -154,6 +154,12 @@ def audit(q: str) -> str:
     return f"reef:{{{q}}}:audit"
 
 
+def heads(q: str) -> str:
+    """Hash: a worker's audit log to `seq hash ms` of its last entry in the stream, which is trimmed. Writer worker;
+    reader auditor. Life: PX, over a year; the oldest of more than 10,000 is dropped."""
+    return f"reef:{{{q}}}:heads"
+
+
 def dead(q: str) -> str:
     """Stream of queue entries that can't be answered. Writer worker; reader dashboard. Life: capped in length."""
     return f"reef:{{{q}}}:dead"

@@ -35,7 +35,7 @@ from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
 from worker.secrets import Redactor
-from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files
+from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files, url_passwords
 from worker.version import version_of_product
 from worker.workspace import KeptWorkspaces, Workspace
 
@@ -80,9 +80,9 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         tools=TOOLS,
         gate=PreToolCall(policies, settings.policy_timeout_s, hooks),
         plan_gate=policies["plan_gate"],
-        classify=PostToolResponse(path_rules(settings), Redactor(known_secrets(settings))),
+        classify=PostToolResponse(path_rules(settings), redactor_of(settings, redis_url)),
         broker=broker,
-        audit=AuditLog.open(settings.state / "audit", worker=settings.worker),
+        audit=open_audit(settings, settings.worker),
         sandbox=sandbox,
         limits=limits_of(settings),
         metrics=metrics,
@@ -108,6 +108,23 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
         job_serializer=codec.encode,
         job_deserializer=json.loads,
     )
+
+
+def open_audit(settings: Settings, worker: str) -> AuditLog:
+    """The audit log of one process, signed if there is a key.
+
+    Raises:
+        AuditUnavailable: it can't be opened.
+        SettingsError: the key can't be used.
+    """
+    file = settings.audit_key_file
+    try:
+        key = None if file is None else file.read_bytes()
+        return AuditLog.open(settings.state / "audit", worker=worker, key=key, fsync=settings.audit_fsync)
+    except OSError as error:
+        raise SettingsError(f"TOOLREEF_AUDIT_KEY_FILE: {file} can't be read: {error.strerror}") from None
+    except ValueError as error:
+        raise SettingsError(f"TOOLREEF_AUDIT_KEY_FILE: {error}") from None
 
 
 def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
@@ -259,6 +276,18 @@ def path_rules(settings: Settings) -> tuple[PathRule, ...]:
         return read_path_rules(settings.levels)
     except ValueError as error:
         raise SettingsError(f"TOOLREEF_LEVELS: {error}") from None
+
+
+def redactor_of(settings: Settings, redis_url: str) -> Redactor:
+    """Redacts the configured secrets, and the passwords of the Redis URLs, which commands must never show.
+
+    Raises:
+        SettingsError: a secret can't be looked for.
+    """
+    try:
+        return Redactor({**known_secrets(settings), **url_passwords(settings, redis_url)})
+    except ValueError as error:
+        raise SettingsError(f"TOOLREEF_SECRETS_FILE: {error}") from None
 
 
 def known_secrets(settings: Settings) -> dict[str, str]:

@@ -20,18 +20,17 @@ from worker.broker import Claimed, Ending
 from worker.failures import CallFailed, classify, error_of
 from worker.hooks.post_tool_response import Classified, Sight, Withheld
 from worker.judging import (
-    MAX_ABOUT_CHARS,
     Judgement,
     about,
     ask_of,
     held_to_hooks,
     held_to_rules,
     must_wait,
-    noted,
     permit,
 )
 from worker.parts import Parts
 from worker.progress import ProgressWriter
+from worker.recording import record_end
 from worker.second_look import Looked, enqueued_ms, look_again
 from worker.tools.context import ToolContext
 
@@ -230,27 +229,7 @@ def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, ru
     """Step 6: the one terminal reply, and what is noted of it."""
     reply = _reply(outcome, answer, claim, parts, run_ms)
     digest = outcome.digest or payload_digest(claim.payload)
-    kind = str(type(reply).__struct_config__.tag)
-    code = answer.error.code if answer.error else ""
-    mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint)
-    summary = {
-        "worker": parts.audit.worker,
-        "seq": mark.seq,
-        "hash": mark.hash,
-        "id": claim.id,
-        "tool": reply.tool,
-        "kind": kind,
-        "code": code,
-        "policy": (answer.error.policy if answer.error else None) or "",
-        "rule": (answer.error.rule if answer.error else None) or "",
-        "level": answer.level.value,
-        "taint": reply.taint.value,
-        "attempt": claim.attempt,
-        "queued_ms": reply.queued_ms,
-        "run_ms": run_ms,
-        **(noted(outcome.judgement) if outcome.judgement is not None else {}),
-        "about": answer.about[:MAX_ABOUT_CHARS],
-    }
+    entry = record_end(reply, answer, claim, outcome.context, outcome.judgement, parts)
     return Ending(
         id=claim.id,
         queue=claim.queue,
@@ -258,7 +237,7 @@ def _end(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, ru
         reply=encode(reply),
         digest=digest,
         level=answer.level.value,
-        audit=encode(summary),
+        audit=entry,
         plan=_proposed(outcome.call) if isinstance(reply, Completed) else "",
         ask=ask_of(outcome.judgement, answer),
     )

@@ -68,8 +68,10 @@ async def permit(
             decision.policy,
             decision.rule,
             claim.attempt,
+            args_text=parts.classify.args_text(call.args),
             version=decision.version,
             approver=consent.approver,
+            hold=True,
         )
     except AuditUnavailable as error:
         log.critical("call %s refused: %s", claim.id, error)

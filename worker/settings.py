@@ -8,12 +8,13 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 from msgspec import Struct
 
 SandboxMode = Literal["require", "prefer", "off"]
+MIN_PASSWORD_CHARS = 8
 PlanCommands = Literal["deny", "read_only"]
 PATHS = (
     "state",
@@ -197,6 +198,18 @@ def _with_tls(settings: Settings) -> dict[str, str]:
         if options and url.startswith("rediss"):
             urls[name] = url + ("&" if "?" in url else "?") + "&".join(options)
     return urls
+
+
+def url_passwords(settings: Settings, redis_url: str) -> dict[str, str]:
+    """The passwords of the URLs, by name. Short or common ones are left out: they would be found everywhere."""
+    urls = {name: getattr(settings, name) for name in URLS if getattr(settings, name) is not None}
+    found = {}
+    for name, url in {**urls, "redis_url": redis_url}.items():
+        password = unquote(urlsplit(url).password or "")
+        named = name.replace("_", "-") + "-password"
+        if len(password) >= MIN_PASSWORD_CHARS and password not in "[redacted:-password]":
+            found[named] = password
+    return found
 
 
 def policy_files(settings: Settings) -> tuple[Path, ...]:

@@ -36,6 +36,7 @@ PINNED = {
     "cancel_channel": "reef:{q}:cancelled",
     "workers": "reef:{q}:workers",
     "audit": "reef:{q}:audit",
+    "heads": "reef:{q}:heads",
     "dead": "reef:{q}:dead",
     "actions": "reef:{q}:actions",
     "pressure": "reef:{q}:pressure",

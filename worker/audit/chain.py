@@ -67,21 +67,24 @@ class Chain:
             os.close(self._lock)
             raise
 
-    def append(self, make: Make) -> AuditMark:
-        """Writes one record at the head."""
-        mark, line = self.link(make)
-        self.write(line)
+    def append(self, *makes: Make) -> AuditMark:
+        """Writes records at the head, all with one write or none."""
+        mark, lines = self.head, b""
+        for make in makes:
+            mark, line = self.link(make, mark)
+            lines += line
+        self.write(lines)
         self.head = mark
         return mark
 
-    def link(self, make: Make) -> tuple[AuditMark, bytes]:
-        """The next record as a line, not written yet."""
-        seq = self.head.seq + 1
-        line = encode(make(seq, time.time_ns() // 1_000_000, self.head.hash))
+    def link(self, make: Make, after: AuditMark) -> tuple[AuditMark, bytes]:
+        """The record behind `after` as a line, not written yet."""
+        seq = after.seq + 1
+        line = encode(make(seq, time.time_ns() // 1_000_000, after.hash))
         return AuditMark(seq, hash_of(line)), line + b"\n"
 
     def write(self, line: bytes) -> None:
-        """Appends a line, whole or not at all."""
+        """Appends a line, or several, whole or not at all."""
         if self._ends_in_half:
             raise OSError(0, "the audit file ends in half a record")
         try:

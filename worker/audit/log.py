@@ -7,18 +7,21 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
 from contracts.levels import Level
 from contracts.tools import TOOLS, Effect
 from worker.audit.chain import Chain, Make
-from worker.audit.records import MAX_ARGS_CHARS, AuditMark, Decided, Dropped, Finished, printable
+from worker.audit.records import MAX_ARGS_CHARS, AuditMark, Decided, Dropped, FileChange, Finished, printable
 from worker.audit.signing import AuditKey
 
 log = logging.getLogger("toolreef")
 
 MAX_UNWRITTEN = 10_000
+MAX_LISTED = 8
+"""Paths and changed files that the record of one call names."""
 _WORKER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 Reads = Literal["required", "best_effort"]
@@ -53,6 +56,7 @@ class AuditLog:
         self._checkpoint_s = checkpoint_s
         self._mutex = threading.Lock()
         self._unwritten: deque[bytes] = deque()
+        self._held: dict[str, Make] = {}
         self._dropped = 0
         self._is_open = True
 
@@ -130,18 +134,23 @@ class AuditLog:
         args_text: str = "",
         version: str = "",
         approver: str = "",
+        hold: bool = False,
     ) -> AuditMark:
         """Records a verdict, before anything of the call starts. `args_text` are the arguments already redacted.
+
+        `hold` lets the verdict on a read, which changes nothing, wait for the record of its end: both are one write,
+        before its answer leaves. A verdict on an effect is never held.
 
         Raises:
             AuditUnavailable: it could not be written, so the call must not start.
         """
         is_effect = tool not in TOOLS or TOOLS[tool].effect is Effect.EFFECT
+        decided_ms = time.time_ns() // 1_000_000
 
-        def make(seq: int, at_ms: int, prev: str) -> Decided:
+        def make(seq: int, _: int, prev: str) -> Decided:
             return Decided(
                 seq=seq,
-                at_ms=at_ms,
+                at_ms=decided_ms,
                 prev=prev,
                 job=printable(job_id),
                 tool=printable(tool),
@@ -155,10 +164,26 @@ class AuditLog:
                 approver=printable(approver),
             )
 
+        if hold and not is_effect and self._is_open and not self.unwritten:
+            self._held[job_id] = make
+            return self._chain.head
         return self._record(make, required=is_effect or self._reads_required, sync=is_effect and self._fsync)
 
-    def finished(self, job_id: str, kind: str, code: str | None, level: Level, taint: Level) -> AuditMark:
-        """Records how a call ended. Never raises: what the disk refuses now is written before anything else later."""
+    def finished(
+        self,
+        job_id: str,
+        kind: str,
+        code: str | None,
+        level: Level,
+        taint: Level,
+        *,
+        files: Sequence[FileChange] = (),
+        opened: Sequence[str] = (),
+    ) -> AuditMark:
+        """Records how a call ended. Never raises: what the disk refuses now is written before anything else later.
+
+        `files` and `opened` are already redacted; a few of each are kept.
+        """
 
         def make(seq: int, at_ms: int, prev: str) -> Finished:
             return Finished(
@@ -170,9 +195,12 @@ class AuditLog:
                 code=printable(code or ""),
                 level=level,
                 taint=taint,
+                files=list(files[:MAX_LISTED]),
+                opened=[printable(path) for path in opened[:MAX_LISTED]],
             )
 
-        return self._record(make, required=False, sync=False)
+        held = self._held.pop(job_id, None)
+        return self._record(*((make,) if held is None else (held, make)), required=False, sync=False)
 
     def close(self) -> None:
         """Writes the last checkpoint and gives the log free. Closing twice does nothing."""
@@ -182,13 +210,14 @@ class AuditLog:
             self._is_open = False
             try:
                 self._write_unwritten()
+                self._chain.append(*self._held.values())
                 self._chain.checkpoint("closed")
                 self._chain.sync()
             except OSError as error:
                 log.critical("audit log of %s closed, %d records unwritten: %s", self.worker, self.unwritten, error)
             self._chain.close()
 
-    def _record(self, make: Make, *, required: bool, sync: bool) -> AuditMark:
+    def _record(self, *makes: Make, required: bool, sync: bool) -> AuditMark:
         with self._mutex:
             try:
                 if not self._is_open:
@@ -196,14 +225,14 @@ class AuditLog:
                 self._write_unwritten()
                 if self._chain.file_bytes >= self._max_file_bytes:
                     self._chain.rotate()
-                mark = self._chain.append(make)
+                mark = self._chain.append(*makes)
                 if sync:
                     self._chain.sync()
             except OSError as error:
                 log.critical("audit log of %s cannot be written: %s", self.worker, error)
                 if required:
                     raise AuditUnavailable(f"the audit log cannot be written: {error.strerror}") from error
-                return self._keep(make)
+                return [self._keep(make) for make in makes][-1]
             self._checkpoint_if_due()
             return mark
 
@@ -211,7 +240,7 @@ class AuditLog:
         if len(self._unwritten) >= MAX_UNWRITTEN or self._dropped:
             self._dropped += 1
             return self._chain.head
-        self._chain.head, line = self._chain.link(make)
+        self._chain.head, line = self._chain.link(make, self._chain.head)
         self._unwritten.append(line)
         return self._chain.head
 

@@ -27,6 +27,17 @@ class AuditMark(Struct, frozen=True):
     hash: str
 
 
+class FileChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that a call replaced: its path from the workspace's root, and the SHA-256 of its bytes before and after.
+
+    `before` is empty where there was no file, `?` where it was too large to be hashed beside a write.
+    """
+
+    path: str
+    before: str = ""
+    after: str = ""
+
+
 class Record(Struct, frozen=True, kw_only=True, tag_field="entry", forbid_unknown_fields=True):
     """What every record has. `seq` counts from 1 over all files of a worker; `prev` is the hash of the line before."""
 
@@ -64,14 +75,19 @@ class Decided(Record, frozen=True, kw_only=True, tag="decided", omit_defaults=Tr
     approver: str = ""
 
 
-class Finished(Record, frozen=True, kw_only=True, tag="finished"):
-    """How a call ended: completed, denied or failed, its code (empty if completed), and the levels given to it."""
+class Finished(Record, frozen=True, kw_only=True, tag="finished", omit_defaults=True):
+    """How a call ended: completed, denied or failed, its code (empty if completed), and the levels given to it.
+
+    `files` are those it replaced. `opened` are paths it opened, where the level is not PUBLIC: what brought it.
+    """
 
     job: str
     outcome: str
     code: str
     level: Level
     taint: Level
+    files: list[FileChange] = []
+    opened: list[str] = []
 
 
 class Dropped(Record, frozen=True, kw_only=True, tag="dropped"):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from contracts.calls import Session
+from contracts.codec import encode
 from contracts.levels import Level, highest
 from contracts.replies import Error
 from contracts.tools import Output, WriteFileOutput
@@ -26,6 +29,15 @@ def reveals(output: Output | None, opened: Sequence[str]) -> bool:
     if isinstance(output, WriteFileOutput):
         return output.diff is not None
     return bool(opened) or output is not None
+
+
+def _cut(value: Any, max_chars: int) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if len(value) <= max_chars else f"{value[:max_chars]}... ({len(value)} characters)"
+    if kind is dict:
+        return {name: _cut(item, max_chars) for name, item in value.items()}
+    return [_cut(item, max_chars) for item in value[:16]] if kind is list else value
 
 
 class Classified(Struct, frozen=True):
@@ -89,6 +101,20 @@ class PostToolResponse:
             log.error("POST_TOOL_RESPONSE failed, output withheld", exc_info=failure)
             raise Withheld from failure
         return Classified(output, error, highest((level, found)), about)
+
+    def args_text(self, args: Any) -> str:
+        """A call's arguments for the audit log: as JSON, without secrets, long texts cut. Empty if that fails."""
+        try:
+            # Longer than what is kept, so that a secret across the end is still recognised.
+            seen = redact_output(_cut(msgspec.to_builtins(args), 4096), self._redactor)[0]
+            return encode(_cut(seen, 512)).decode()
+        except Exception as failure:
+            log.error("arguments could not be redacted, so they are left out of the audit log", exc_info=failure)
+            return ""
+
+    def clean(self, texts: Sequence[str]) -> list[str]:
+        """Texts without secrets."""
+        return [self._redactor.redact(text).text for text in texts]
 
     def stream(self) -> StreamRedactor:
         """A redactor for the pieces of one output stream, in order."""

@@ -75,10 +75,30 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
   return 'done'
 end
 
-local answer = { 0 }
+-- The stream is trimmed, a log's last entry says that all before it are there: it is kept here for a year and more.
+local function keep_head(entry)
+  local worker, seq, hash = string.match(entry, '^{"worker":"([^"\\]+)","seq":(%d+),"hash":"(%x+)"')
+  if not worker then return end
+  local heads = 'reef:' .. tag .. ':heads'
+  local before = tonumber(string.match(redis.call('HGET', heads, worker) or '', '^%d+') or -1)
+  if before >= tonumber(seq) then return end
+  if redis.call('HSET', heads, worker, seq .. ' ' .. hash .. ' ' .. now) == 1 and redis.call('HLEN', heads) > 10000 then
+    local all, oldest, at = redis.call('HGETALL', heads), nil, now
+    for i = 1, #all, 2 do
+      local kept = tonumber(string.match(all[i + 1], '%d+$'))
+      if kept < at then oldest, at = all[i], kept end
+    end
+    if oldest then redis.call('HDEL', heads, oldest) end
+  end
+  redis.call('PEXPIRE', heads, 34560000000)
+end
+
+local answer, last = { 0 }, ''
 for i = 10, #ARGV, 8 do
   answer[#answer + 1] = finish(unpack(ARGV, i, i + 7))
+  if ARGV[i + 5] ~= '' then last = ARGV[i + 5] end
 end
+keep_head(last)
 if granted > 0 then redis.call('LPUSH', bell, 1) end
 answer[1] = granted
 return answer

@@ -8,6 +8,7 @@ from typing import Literal
 
 from contracts.calls import Session
 from contracts.tools import Output
+from worker.audit import FileChange
 from worker.process import Limits
 from worker.sandbox import Sandbox
 from worker.workspace import Workspace
@@ -35,5 +36,7 @@ class ToolContext:
     """False runs commands with the workspace read-only."""
     opened: list[str] = field(default_factory=list)
     """Canonical paths, relative to the workspace, of what the tool really opened: they decide the reply's level."""
+    changed: list[FileChange] = field(default_factory=list)
+    """Files that the tool replaced, for the audit log."""
     partial_output: Output | None = None
     """What a cancelled tool leaves of its output, for the reply."""

@@ -14,6 +14,7 @@ from functools import partial
 
 from aiofiles.threadpool import wrap
 
+from worker.audit import FileChange
 from worker.failures import CallFailed
 from worker.tools.context import ToolContext
 from worker.tools.naming import naming
@@ -22,6 +23,7 @@ from worker.tools.seen import saw
 from worker.workspace import Conflict, InvalidPath, Opened, Place, Replacement, Workspace, is_hidden, printable, to_wire
 
 MAX_DATA_IN_ONE_HOP_BYTES = 1024 * 1024
+MAX_HASHED_BEFORE_BYTES = 16 * 1024 * 1024
 _PIECE_BYTES = 4 * 1024 * 1024
 _ATTEMPTS = 100
 
@@ -121,6 +123,9 @@ async def replace(
         if change.replaced:
             seen = Opened(-1, change.replaced.stat, change.path)
             saw(context.workspace.root, context.session.name, seen, change.replaced.sha256)
+            context.changed.append(
+                FileChange(path=to_wire(change.path), before=change.before, after=change.replaced.sha256)
+            )
         return change.replaced
     raise CallFailed("conflict", f"{printable(path)}: it keeps appearing and disappearing", retryable=True)
 
@@ -152,6 +157,7 @@ class _Change:
         self._sha256: str | None = None
         self._created = False
         self.path = b""
+        self.before = ""
         self.replaced: Replaced | None = None
 
     def begin(self) -> bool:
@@ -169,7 +175,10 @@ class _Change:
                 self._created = replacement.fd is None
                 if self._created and not self._may_create:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-                data = self._draft(Current(replacement.fd, replacement.stat, self.path))
+                current = Current(replacement.fd, replacement.stat, self.path)
+                data = self._draft(current)
+                if data is not None:
+                    self.before = "?" if current.size > MAX_HASHED_BEFORE_BYTES else current.sha256() or ""
             except BaseException:
                 replacement.close()
                 raise
