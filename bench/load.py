@@ -22,7 +22,8 @@ async def _warm(side: ClientSide, ask: dict[str, Any]) -> dict[str, Any]:
     for _ in range(4):
         # The first call waits for the worker to start. SAQ's worker may sweep it away as stuck while it does.
         with contextlib.suppress(Exception):
-            await side.call(0, ask["tool"], ask["path"])
+            async with asyncio.timeout(5):
+                await side.call(0, ask["tool"], ask["path"])
             break
     for number in range(ask["jobs"]):
         text = await side.call(number % ask["clients"], ask["tool"], ask["path"])
