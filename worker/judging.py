@@ -98,10 +98,12 @@ def noted(judgement: Judgement) -> dict[str, str]:
 def held_to_rules(answer: Classified, judgement: Judgement, opened: Sequence[str], rules: Rules) -> Classified:
     """The answer as the operator's rules let it leave: redacted, or only why it is withheld."""
     book, judged = rules.book, judgement.judged
-    if answer.output is not None:
+    if answer.output is not None or opened:
+        # An error too may quote what was opened.
         decision = book.judge_answer(judged, opened, answer.level, approved=bool(judgement.approver))
         if decision is not None:
-            return structs.replace(answer, output=None, error=_withheld(judged, decision), level=Level.PUBLIC)
+            error = _withheld(judged, decision, answer.error)
+            return structs.replace(answer, output=None, error=error, level=Level.PUBLIC)
     output, error, level = book.redact(judged, opened, answer.level, answer.output, answer.error)
     return structs.replace(answer, output=output, error=error, level=level)
 
@@ -142,7 +144,7 @@ async def held_to_hooks(answer: Classified, judgement: Judgement, parts: Parts) 
         raise Withheld from failure
     if held.withheld_by:
         against = Decision(verdict=Verdict.DENY, policy=HOOK, rule=held.withheld_by, reason=held.reason)
-        return structs.replace(answer, output=None, error=_withheld(judged, against), level=Level.PUBLIC)
+        return structs.replace(answer, output=None, error=_withheld(judged, against, answer.error), level=Level.PUBLIC)
     if not held.rewritten:
         return structs.replace(answer, level=held.level)
     again = parts.classify(
@@ -186,13 +188,14 @@ def refusal(decision: Decision, digest: str) -> Error:
     )
 
 
-def _withheld(judged: Judged, decision: Decision) -> Error:
-    """For what only read, nothing has happened; an effect has, and its reply must say so."""
+def _withheld(judged: Judged, decision: Decision, error: Error | None) -> Error:
+    """For what only read, nothing has happened; an effect has, unless it failed, and its reply must say so."""
     read = TOOLS[judged.call.tool].effect is Effect.READ
+    happened = error.effect if error is not None else "unknown"
     return error_of(
         "forbidden",
         f"the answer is withheld: {decision.reason}",
-        effect="none" if read else "unknown",
+        effect="none" if read else happened,
         hint="it came upon something that a rule forbids; ask for less",
         policy=decision.policy,
         rule=decision.rule,

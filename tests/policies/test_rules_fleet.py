@@ -47,7 +47,7 @@ raise_to = "INTERNAL"
 [[rule]]
 name = "nothing-restricted"
 action = "deny"
-tool = ["read_file", "search_files", "run_command"]
+tool = ["read_file", "edit_file", "search_files", "run_command"]
 level = ">=RESTRICTED"
 """
 
@@ -151,6 +151,16 @@ def test_an_answer_above_a_level_is_withheld_and_taints_nobody(agent: Agent) -> 
     assert reply.taint is Level.PUBLIC
 
 
+def test_an_error_that_quotes_what_was_opened_is_withheld_too(agent: Agent) -> None:
+    (agent.workspace / "top").mkdir()
+    (agent.workspace / "top/plan").write_text("attack at dawn\n")
+    reply = agent.call("edit_file", path="top/plan", old_text="attack at down", new_text="x")
+    assert isinstance(reply, Failed)
+    assert reply.error
+    assert (reply.error.code, reply.error.effect, reply.error.rule) == ("forbidden", "failed", "nothing-restricted")
+    assert b"dawn" not in msgspec.json.encode(reply.error)
+
+
 def heard(fleet: Fleet, words: str) -> None:
     (worker,) = fleet.workers
     wait_until(lambda: words in worker.log.read_text(), words)
@@ -177,6 +187,24 @@ def test_a_reload_takes_the_new_file_or_keeps_the_old_one(make_fleet: Any, tmp_p
     assert after.rule == "three"
     assert after.policy_version != before.policy_version
     assert agent.fail("read_file", path="a").code == "not_found"
+
+
+def test_a_supervisor_has_every_process_reload(make_fleet: Any, tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text("version = 1\n")
+    fleet = make_fleet(policy=file)
+    supervisor = fleet.start_supervisor(2)
+    file.write_text('version = 1\n[[rule]]\nname = "x"\naction = "deny"\ntool = "*"\n')
+    supervisor.signal(signal.SIGHUP)
+    wait_until(lambda: supervisor.log.read_text().count("is in force, 1 rules") == 2, "both reloads")
+    assert fleet.agent().deny("list_directory", path=".").rule == "x"
+
+
+def test_a_worker_without_a_policy_has_none_to_reload(make_fleet: Any) -> None:
+    fleet = make_fleet()
+    fleet.start_worker().signal(signal.SIGHUP)
+    heard(fleet, "there is none to reload")
+    fleet.agent().complete("list_directory", path=".")
 
 
 def test_a_worker_refuses_to_start_with_a_policy_that_can_not_be_used(make_fleet: Any, tmp_path: Path) -> None:
