@@ -6,11 +6,11 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
 
-from worker.commands import call, dashboard, demo, doctor, plan, policy, schemas, serve, session, url, watch
+from worker.commands import audit, call, dashboard, demo, doctor, plan, policy, schemas, serve, session, url, watch
 from worker.commands.connection import USAGE, plain_errors
 from worker.version import version_of_product
 
-COMMANDS = (demo, serve, call, session, plan, policy, watch, url, doctor, schemas, dashboard)
+COMMANDS = (demo, serve, call, session, plan, policy, audit, watch, url, doctor, schemas, dashboard)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
