@@ -554,3 +554,51 @@ def test_ed25519_without_cryptography_says_what_is_missing(tmp_path: Path, monke
 def test_refuses_a_key_that_is_none_without_showing_it(tmp_path: Path, key: bytes) -> None:
     with pytest.raises(ValueError, match="audit key"):
         _open(tmp_path, key=key)
+
+
+def test_the_verdict_on_a_read_waits_for_its_end_and_one_on_an_effect_never(tmp_path: Path) -> None:
+    audit = _open(tmp_path)
+    path = tmp_path / "w1.000001.jsonl"
+    for tool, written in (("read_file", 1), ("write_file", 2)):
+        job = f"{{default}}:s1:{tool}"
+        audit.decided(job, tool, "0" * 64, "allow", "gate", "all", 1, args_text="{}", hold=True)
+        assert len(_records(path)) == written
+        if tool == "read_file":
+            audit.decided("{default}:s1:open", "read_file", "0" * 64, "deny", "gate", "all", 1, hold=True)
+    audit.finished("{default}:s1:read_file", "completed", None, Level.PUBLIC, Level.PUBLIC)
+    assert [(r["entry"], r["job"][-9:]) for r in _records(path)[1:]] == [
+        ("decided", "rite_file"),
+        ("decided", "read_file"),
+        ("finished", "read_file"),
+    ]
+    audit.close()
+    assert [(r["entry"], r.get("job", "")[-4:]) for r in _records(path)[4:]] == [
+        ("decided", "open"),
+        ("checkpoint", ""),
+    ]
+    assert verify(tmp_path) == []
+
+
+def test_a_read_is_refused_before_it_starts_while_records_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit = _open(tmp_path)
+
+    def refuse(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "no space")
+
+    audit.decided(JOB, "read_file", "0" * 64, "allow", "gate", "all", 1, hold=True)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", refuse)
+        audit.finished(JOB, "completed", None, Level.PUBLIC, Level.PUBLIC)
+        assert audit.unwritten == 2
+        with pytest.raises(AuditUnavailable):
+            audit.decided(JOB, "read_file", "0" * 64, "allow", "gate", "all", 1, hold=True)
+    audit.close()
+    assert [record["entry"] for record in _records(tmp_path / "w1.000001.jsonl")] == [
+        "opened",
+        "decided",
+        "finished",
+        "checkpoint",
+    ]
+    assert verify(tmp_path) == []

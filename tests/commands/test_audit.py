@@ -92,8 +92,8 @@ def test_what_a_session_did_stands_there_in_order_and_without_secrets(told: tupl
         "missing": "failed",
     }
     for place in (*audit_dir(fleet).iterdir(), *fleet.state.glob("*.log")):
-        for secret in (TOKEN.encode(), b"correct-horse-battery"):
-            assert secret not in place.read_bytes(), place
+        for value in (TOKEN.encode(), b"correct-horse-battery"):
+            assert value not in place.read_bytes(), place
     assert len(run_json(fleet, "show", "--session", "s1", "--tool", "read_file")) == 6
     assert len(run_json(fleet, "show", "--session", "s1", "--call-id", "edit")) == 2
     assert run_json(fleet, "show", "--session", "nobody", status=4) == []
