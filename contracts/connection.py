@@ -9,7 +9,7 @@ from typing import Any, Self
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline, PubSub
 from redis.asyncio.connection import Connection, ConnectionPool, SSLConnection
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from contracts.calls import check_name
 from contracts.topology import (
@@ -24,6 +24,10 @@ from contracts.topology import (
 
 UNREACHABLE = (RedisError, OSError)
 """Redis is away or unwilling; the same call may work later."""
+
+# redis-py takes the word off where it has a class for it.
+_PASSING = (ReadOnlyError, OutOfMemoryError, NoScriptError)
+_PASSING_WORDS = {"BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "NOREPLICAS"}
 
 _DEFAULTS: dict[str, Any] = {
     "socket_connect_timeout": 5,
@@ -80,6 +84,11 @@ def _connect_following(topology: Topology, queue: str | None, options: dict[str,
     return ClusterRedis(ClusterNodes(topology, whole), pool, queue)
 
 
+def is_passing(error: ResponseError) -> bool:
+    """Whether Redis will take the same command later: read-only after a failover, busy, short of memory or replicas."""
+    return isinstance(error, _PASSING) or str(error).split(" ", 1)[0] in _PASSING_WORDS
+
+
 class ClusterRedis(Redis):
     """A cluster, as far as we use one: each command goes to the server of the queue that its keys name.
 
@@ -104,6 +113,10 @@ class ClusterRedis(Redis):
 
             self._by_tag[tag] = Redis.from_pool(self._make_pool(locate))
         return self._by_tag[tag]
+
+    def each(self) -> list[Redis]:
+        """The clients of all servers used so far."""
+        return list(self._by_tag.values())
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Sends a command where its first key belongs."""

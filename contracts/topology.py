@@ -23,7 +23,7 @@ SENTINEL_PORT, REDIS_PORT = 26379, 6379
 ASK_TIMEOUT_S = 1.0
 """For asking who serves: others are asked next, so a silent one must not cost much."""
 
-_MOVED = frozenset({"MOVED", "CLUSTERDOWN", "MASTERDOWN", "UNBLOCKED"})
+_MOVED = frozenset({"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "UNBLOCKED"})
 _SCHEME = re.compile(r"(rediss?)\+(sentinel|cluster)://", re.ASCII)
 
 

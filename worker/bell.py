@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from contracts import keys
 from contracts.connection import ClusterRedis
+
+QUIET_S = 15.0
+"""How long a subscription may be silent before it is asked whether it still stands."""
 
 
 class Bell:
@@ -59,6 +62,23 @@ class Bell:
             await self._redis.execute_command("LPUSH", keys.bell(queue), 1)
             return False
         return rung
+
+    async def cancels(self, channels: Sequence[str]) -> AsyncIterator[tuple[str, str, str]]:
+        """Yields (channel, session, call) for each wish to cancel that is made while this is read."""
+        async with self._redis.pubsub() as listener:
+            await listener.subscribe(*channels)
+            asked = False
+            while True:
+                # With a time-out of its own: the socket's would take every quiet moment for a lost connection.
+                message = await listener.get_message(timeout=QUIET_S)
+                if message is None and asked:
+                    raise ConnectionError("the subscription has gone silent")
+                if asked := message is None:
+                    await listener.ping()
+                if message is None or message["type"] != "message":
+                    continue
+                session, _, call = message["data"].decode(errors="replace").partition(":")
+                yield message["channel"].decode(), session, call
 
     async def close(self) -> None:
         """Stops waiting and closes the connections."""

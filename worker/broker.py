@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from contracts import keys
+from contracts import keys, wire
 from contracts.calls import JobId, Session, read_job_id
 from contracts.connection import connect
 from contracts.levels import read_level
@@ -27,9 +27,6 @@ UNREACHABLE = (RedisError, OSError, TimeoutError)
 
 BELL_TIMEOUT_S = 2.05
 """A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
-
-QUIET_S = 15.0
-"""How long a subscription may be silent before it is asked whether it still stands."""
 
 SCAN_BUDGET = 1000
 MAX_READ_ATTEMPTS = 3
@@ -98,7 +95,6 @@ class Broker:
 
     def __init__(self, redis: Redis, bell: Redis, settings: Settings, worker: str) -> None:
         self.redis = redis
-        self._blocking = bell
         self.limits = b""
         self._bell = Bell(bell)
         self._worker = worker
@@ -116,14 +112,9 @@ class Broker:
             int(settings.claim_life_s * 1000),
             MAX_READ_ATTEMPTS,
         )
-        limits = (
-            settings.max_queue_calls,
-            settings.max_queue_bytes,
-            settings.max_memory_percent,
-            settings.max_session_calls,
-            settings.max_session_bytes,
-        )
-        self._claim_limits = (settings.max_session_calls, settings.max_session_bytes, " ".join(map(str, limits)))
+        session_limits = (settings.max_session_calls, settings.max_session_bytes)
+        queue_limits = (settings.max_queue_calls, settings.max_queue_bytes, settings.max_memory_percent)
+        self._claim_limits = (*session_limits, " ".join(map(str, (*queue_limits, *session_limits))))
         self._finish_head = (
             settings.session_readers,
             int(settings.reply_life_s * 1000),
@@ -146,6 +137,10 @@ class Broker:
     async def listen(self, queues: Sequence[str], timeout_s: float) -> str | None:
         """Blocks until a bell rings or the time is over. The queue whose bell rang."""
         return await self._bell.listen(queues, timeout_s)
+
+    async def touch(self, queue: str) -> None:
+        """Raises unless the queue's server answers."""
+        await command(self.redis, "EXISTS", keys.workers(queue))
 
     async def ring(self, queue: str) -> None:
         """Wakes a worker of the queue."""
@@ -262,22 +257,9 @@ class Broker:
             return False
         return word == b"done"
 
-    async def cancels(self, channels: Sequence[str]) -> AsyncIterator[tuple[str, str, str]]:
+    def cancels(self, channels: Sequence[str]) -> AsyncIterator[tuple[str, str, str]]:
         """Yields (channel, session, call) for each wish to cancel that is made while this is read."""
-        async with self._blocking.pubsub() as listener:
-            await listener.subscribe(*channels)
-            asked = False
-            while True:
-                # With a time-out of its own: the socket's would take every quiet moment for a lost connection.
-                message = await listener.get_message(timeout=QUIET_S)
-                if message is None and asked:
-                    raise ConnectionError("the subscription has gone silent")
-                if asked := message is None:
-                    await listener.ping()
-                if message is None or message["type"] != "message":
-                    continue
-                session, _, call = message["data"].decode(errors="replace").partition(":")
-                yield message["channel"].decode(), session, call
+        return self._bell.cancels(channels)
 
     async def bury(self, queue: str, job_id: str, why: str) -> None:
         """Notes in the dead-letter stream what could not be answered."""
@@ -289,6 +271,7 @@ class Broker:
 
     async def close(self) -> None:
         """Closes both connections."""
+        wire.close(self.redis)
         await self.redis.aclose()
         await self._bell.close()
 

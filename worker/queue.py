@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from arq.worker import Worker
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import ResponseError
 
 from contracts import keys
+from contracts.connection import is_passing
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker, Claimed, Ending, Turn
 from worker.executor import Running, StopReason
 from worker.metrics import Metrics
@@ -64,8 +65,9 @@ class FleetWorker(Worker):
         self._endings: list[Ending] = []
         self._returns: list[Claimed] = []
         self._unsure: dict[str, str] = {}
-        # On a cluster one queue's server may be away while the others serve on: failures so far, and until when.
-        self._away: dict[str, tuple[int, float]] = {}
+        # On a cluster one queue's server may be away while the others serve on: failures so far, and who looks for it.
+        self._tries: dict[str, int] = {}
+        self._away: dict[str, asyncio.Task[None]] = {}
         self._more = set(queues)
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -91,6 +93,7 @@ class FleetWorker(Worker):
                 self._wake.clear()
                 await self._turn()
         finally:
+            watchers += self._away.values()
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
@@ -154,9 +157,9 @@ class FleetWorker(Worker):
         order = self.queues[self._next_queue :] + self.queues[: self._next_queue]
         self._next_queue = (self._next_queue + 1) % len(self.queues)
         for queue in order:
-            if not self._is_away(queue):
+            if queue not in self._away:
                 await self._serve(queue)
-        claimable = any(not self._is_away(queue) for queue in self._more)
+        claimable = bool(self._more - self._away.keys())
         if claimable and not self._draining and len(self._running) < self.max_jobs:
             self._wake.set()
         elif not claimable:
@@ -170,16 +173,23 @@ class FleetWorker(Worker):
             await self._publish(queue)
             await self._fill(queue)
         except UNREACHABLE as error:
-            failures = self._away.get(queue, (0, 0.0))[0] + 1
-            delay_s = self._note_failure(failures, error)
-            self._away[queue] = failures, time.monotonic() + delay_s
-            self.loop.call_later(delay_s, self._wake.set)
+            self._away[queue] = self.loop.create_task(self._look_for(queue, error))
         else:
-            self._away.pop(queue, None)
+            self._tries.pop(queue, None)
             self._failures = 0
 
-    def _is_away(self, queue: str) -> bool:
-        return queue in self._away and time.monotonic() < self._away[queue][1]
+    async def _look_for(self, queue: str, error: BaseException | None) -> None:
+        """Until the queue's server answers. Apart from the turns, which a silent server would hold up."""
+        while error is not None:
+            self._tries[queue] = self._tries.get(queue, 0) + 1
+            await asyncio.sleep(self._note_failure(self._tries[queue], error))
+            try:
+                await self.broker.touch(queue)
+                error = None
+            except UNREACHABLE as still:
+                error = still
+        del self._away[queue]
+        self._wake.set()
 
     async def _publish(self, queue: str) -> None:
         """What Redis does not take now stays for the next turn, whatever it answers."""
@@ -197,7 +207,7 @@ class FleetWorker(Worker):
 
     async def _publish_singly(self, queue: str, batch: list[Ending], error: ResponseError) -> tuple[int, list[str]]:
         """One ending that Redis refuses must not hold up its neighbours; it goes to the dead letters instead."""
-        if _is_passing(error):
+        if is_passing(error):
             raise ConnectionError(str(error)) from error
         granted = 0
         words: list[str] = []
@@ -365,13 +375,3 @@ def _without(all_: list[T], some: list[T]) -> list[T]:
     """What is left, with all that has come meanwhile."""
     gone = {id(each) for each in some}
     return [each for each in all_ if id(each) not in gone]
-
-
-# redis-py takes the word off where it has a class for it.
-_PASSING = (ReadOnlyError, OutOfMemoryError, NoScriptError)
-_PASSING_WORDS = {"BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "NOREPLICAS"}
-
-
-def _is_passing(error: ResponseError) -> bool:
-    """Whether Redis will take the same command later: read-only after a failover, busy, short of memory or replicas."""
-    return isinstance(error, _PASSING) or str(error).split(" ", 1)[0] in _PASSING_WORDS

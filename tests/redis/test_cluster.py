@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.cluster import ClusterNode, RedisCluster
+from redis.crc import key_slot
 
 from contracts import keys
 from contracts.connection import connect, tag_of
+from contracts.provisioner import Provisioner
 from contracts.replies import Completed
 from tests.fleet import Fleet, wait_until
 from tests.redis.servers import Cluster, FollowingFleet, call_until_accepted, running
@@ -133,3 +137,75 @@ def test_a_pipeline_over_several_queues_keeps_its_order(cluster: Cluster) -> Non
             await client.aclose()
 
     assert asyncio.run(act()) == [1, 1, 1, 2, 2, 2, True]
+
+
+def test_a_queue_moves_to_another_primary_while_calls_come(cluster: Cluster, looker: Any, tmp_path: Path) -> None:
+    source, target = cluster.primaries[1], cluster.primaries[2]
+    queue = cluster.queues()[1]
+    slot = key_slot(queue.encode())
+    (fleet,) = start_fleet(cluster, looker, tmp_path, [queue])
+    agent = fleet.agent("s")
+    replies: list[Any] = []
+
+    def keep_calling() -> None:
+        for number in range(30):
+            args = {"command": f"echo {number} >> log"}
+            replies.append(call_until_accepted(agent, "run_command", args, f"c{number}", 30))
+
+    caller = threading.Thread(target=keep_calling)
+    try:
+        caller.start()
+        wait_until(lambda: len(replies) > 3, "some replies")
+        with source.client as old, target.client as new:
+            ids = [client.execute_command("CLUSTER", "MYID") for client in (old, new)]
+            new.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+            old.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+            while keys_left := old.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                for key in keys_left:
+                    old.execute_command("MIGRATE", "127.0.0.1", target.port, key, 0, 5000)
+            for client in (new, old):
+                client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])
+        caller.join(timeout=60)
+        assert [type(reply) for reply in replies] == [Completed] * 30
+        assert (agent.workspace / "log").read_text().split() == [str(number) for number in range(30)]
+        with target.client as new:
+            assert new.exists(keys.fence(queue)) == 1
+    finally:
+        fleet.end()
+        caller.join()
+
+
+def test_an_agents_user_is_made_on_every_node(cluster: Cluster, looker: Any, tmp_path: Path) -> None:
+    nodes = [node for node in cluster.nodes if node.process is not None]
+    queue = cluster.queues()[1]
+    (fleet,) = start_fleet(cluster, looker, tmp_path, [queue])
+
+    def know(user: str) -> list[bool]:
+        found = []
+        for node in nodes:
+            with node.client as client:
+                found.append(user.encode() in client.execute_command("ACL", "USERS"))
+        return found
+
+    try:
+        env = {"TOOLREEF_PROVISIONER_URL": cluster.url}
+        opened = fleet.run("session", "open", "--session", "s1", env=env)
+        login = json.loads(opened.stdout)["agent"]
+        assert know(login["user"]) == [True] * len(nodes)
+        mine = fleet.run("call", "list_directory", "path=.", "--session", "s1", env={"REDIS_URL": login["url"]})
+        other = fleet.run("call", "list_directory", "path=.", "--session", "s2", env={"REDIS_URL": login["url"]})
+        assert (mine.returncode, other.returncode, b"permission" in other.stderr) == (0, 4, True)
+
+        with nodes[-1].client as forgetful:
+            forgetful.execute_command("ACL", "DELUSER", login["user"])
+
+        async def copy() -> list[int]:
+            async with await Provisioner.connect(cluster.url, queue=queue) as provisioner:
+                return [await provisioner.copy_agents() for _ in range(2)]
+
+        assert asyncio.run(copy()) == [1, 0]
+        assert know(login["user"]) == [True] * len(nodes)
+        assert fleet.run("session", "close", "--session", "s1", env=env).returncode == 0
+        assert know(login["user"]) == [False] * len(nodes)
+    finally:
+        fleet.end()
