@@ -13,7 +13,7 @@ from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from contracts import keys
+from contracts import keys, wire
 from contracts.calls import JobId, check_name
 from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, encode, encode_call
 from contracts.connection import UNREACHABLE, QueueConnection
@@ -55,6 +55,7 @@ class Client(QueueConnection):
     async def close(self) -> None:
         """Stops reading and closes the connections. Calls that were accepted run on."""
         await self._reader.close()
+        wire.close(self._redis)
         await super().close()
 
     # -- calls
@@ -263,11 +264,7 @@ class Client(QueueConnection):
     async def _flush(self) -> None:
         outbox, self._outbox = self._outbox, []
         try:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for commands, _ in outbox:
-                    for command in commands:
-                        pipe.execute_command(*command)
-                answers = await pipe.execute(raise_on_error=False)
+            answers = await wire.execute_all(self._redis, [command for commands, _ in outbox for command in commands])
         except UNREACHABLE as error:
             for _, future in outbox:
                 if not future.done():

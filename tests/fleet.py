@@ -11,6 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -203,7 +204,7 @@ class Agent:
             async with Client.connect(self.fleet.url, queue=self.fleet.queue) as client:
                 return await act(client)
 
-        return asyncio.run(main())
+        return run_async(main)
 
     def call(
         self, tool: str, args: dict[str, Any] | None = None, *, call_id: str | None = None, **named: Any
@@ -253,5 +254,10 @@ def serve(home: Path, *options: str) -> Iterator[Server]:
 
 
 def run_async(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Runs a coroutine function on a loop of its own."""
-    return asyncio.run(main())
+    """Runs a coroutine function on a loop of its own, on a thread where this one has a loop (a browser's driver)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main())
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(main())).result()

@@ -11,6 +11,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError
 
+from contracts import wire
+
 
 def load_script(name: str) -> str:
     """A script's text with what it includes from `_<name>.lua` files.
@@ -24,7 +26,7 @@ def load_script(name: str) -> str:
 
 async def command(redis: Redis, *words: Any) -> Any:
     """One command as it stands. May raise redis.RedisError or OSError."""
-    return await redis.execute_command(*words)  # type: ignore[no-untyped-call]
+    return await wire.execute(redis, *words)
 
 
 class Script:

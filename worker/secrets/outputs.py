@@ -51,6 +51,8 @@ def _collect(value: Any, texts: list[str]) -> None:
             _collect(item, texts)
     elif isinstance(value, Struct):
         for name in value.__struct_fields__:
+            if name == "sha256":
+                continue  # the worker's own: as a run of token characters it would cost more than a page of text
             item = getattr(value, name)
             if item.__class__ is str:
                 texts.append(item)
