@@ -155,10 +155,12 @@ def wait_for_running(agent: Agent, call: str) -> None:
 
 @pytest.fixture(scope="session")
 def watched(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    """A fleet with one worker for all tests that only look. `finance/**` is CONFIDENTIAL in it."""
-    fleet = Fleet(
-        server.url, tmp_path_factory.mktemp("watched"), "watched", levels="finance/**=CONFIDENTIAL", drain_s=0.5
-    )
+    """A fleet with one worker for all tests that only look. `finance/**` is CONFIDENTIAL in it, and `touch` asks."""
+    state = tmp_path_factory.mktemp("watched")
+    rule = 'name = "ask-first"\naction = "ask"\ncommand = "touch"\nreason = "touching needs a yes"\n'
+    (state / "policy.toml").write_text(f"version = 1\n[[rule]]\n{rule}")
+    policy = state / "policy.toml"
+    fleet = Fleet(server.url, state, "watched", policy=policy, levels="finance/**=CONFIDENTIAL", drain_s=0.5)
     fleet.start_worker()
     yield fleet
     fleet.end()

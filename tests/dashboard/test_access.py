@@ -248,6 +248,10 @@ def test_an_approver_judges_the_plan_they_saw(
 
     assert judge("otto", digest=digest, reason="no") == 403
     assert judge("anna", digest="0" * 64, reason="another plan") == 409
+    assert [each["action"] for each in actions(looker.fleet, looker.session)] == [
+        verdict,
+        f"{verdict}, but nothing to judge",
+    ]
     assert judge("anna", digest=digest, reason="x", life_s=0) == 400
     assert judge("anna", digest=digest, reason="x", colour="red") == 400
     assert looker.call("write_file", path="a.txt", content="x").error is not None
@@ -269,6 +273,31 @@ def test_an_approver_judges_the_plan_they_saw(
         ),
         "the verdict",
     )
+
+
+def test_an_approver_lets_one_call_run_once(guarded: tuple[Dashboard, dict[str, str]], looker: Agent) -> None:
+    dashboard, tokens = guarded
+    looker.call("run_command", command="touch a", call_id="t1")
+    known = bearer(tokens["anna"])
+
+    def asks() -> list[dict[str, Any]]:
+        return [ask for ask in dashboard.get("/api/plans", **known)["asks"] if ask["session"] == looker.session]
+
+    (ask,) = wait_until(asks, "the ask")
+    assert (ask["call"], ask["tool"], ask["about"]["value"], ask["rule"]) == (
+        "t1",
+        "run_command",
+        "touch a",
+        "ask-first",
+    )
+    path = f"/api/asks/watched/{looker.session}"
+    body = {"digest": ask["digest"], "reason": "fine", "life_s": 60}
+    assert dashboard.ask(f"{path}/approve", method="POST", body=body, **bearer(tokens["otto"])).status == 403
+    assert dashboard.ask(f"{path}/approve", method="POST", body={**body, "digest": "0"}, **known).status == 409
+    assert dashboard.ask(f"{path}/approve", method="POST", body=body, **known).status == 200
+    assert looker.call("run_command", command="touch a").error is None
+    assert looker.call("run_command", command="touch a").error is not None
+    assert [each["action"] for each in actions(looker.fleet, looker.session)][-1] == "approve_call"
 
 
 def test_without_the_roles_redis_user_nothing_is_done(make_fleet: MakeFleet, make_dashboard: MakeDashboard) -> None:

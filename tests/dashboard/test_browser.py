@@ -90,6 +90,7 @@ def busy(watched: Fleet, beside: Beside) -> str:
     beside(agent.complete, "plan.propose", summary="Write a file.", steps=[STEP])
     beside(agent.call, "write_file", path="a.txt", content="x")
     beside(agent.call, "read_file", path="missing.txt")
+    beside(watched.agent("asking").call, "run_command", command="touch a")
     beside(agent.call, "list_directory", path=".", call_id="look")
     watched.agent("working").push(
         "long", "run_command", {"command": "for i in 1 2 3; do echo line $i; done; sleep 300"}
@@ -103,19 +104,22 @@ def prepare_beside(beside: Beside, fleet: Fleet, session: str, **options: Any) -
     beside(prepare, fleet, session, **options)
 
 
-def sign_in(page: Page, token: str) -> None:
+def sign_in(page: Page, name: str, token: str) -> None:
     page.get_by_role("button", name="Sign in").click()
     page.get_by_label("Token").fill(token)
     page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name=name)).to_be_visible()
     expect(page.locator("#connection")).to_have_class(re.compile(r"\blive\b"))
 
 
 def test_every_page_in_both_themes_passes_axe_and_asks_nobody_else(
     dashboard: Dashboard, busy: str, watch: Callable[..., Watcher]
 ) -> None:
-    for scheme in ("light", "dark"):
+    deep = [f"/calls/watched/{busy}/look", "/calls/watched/working/long", f"/sessions/watched/{busy}"]
+    # The themes differ in colours alone: in the second, the pages that have all of them.
+    for scheme, paths in (("light", [*PAGES, *deep]), ("dark", ["/", "/calls", "/plans", deep[0]])):
         watcher = watch(dashboard, color_scheme=scheme)
-        for path in [*PAGES, f"/calls/watched/{busy}/look", "/calls/watched/working/long", f"/sessions/watched/{busy}"]:
+        for path in paths:
             page = watcher.live(path)
             expect(page.locator("main h1")).to_have_count(1)
             found = Axe().run(page)
@@ -173,7 +177,7 @@ def test_an_operator_signs_in_and_cancels(
     wait_for_running(looker, "slow")
     page = watch(dashboard).live("/running")
     expect(page.get_by_role("button", name="Cancel call slow")).to_have_count(0)
-    sign_in(page, tokens["otto"])
+    sign_in(page, "otto", tokens["otto"])
     page.locator("tr", has_text=looker.session).get_by_role("button", name="Cancel call slow").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("call slow")
@@ -201,9 +205,9 @@ def test_an_approver_judges_a_plan(
     prepare_beside(beside, looker.fleet, looker.session, mode="plan")
     beside(looker.complete, "plan.propose", summary="Write a file.", steps=[STEP])
     page = watch(dashboard).live("/plans")
-    sign_in(page, tokens["anna"])
+    sign_in(page, "anna", tokens["anna"])
     card = page.locator("article", has_text=looker.session)
-    expect(card).to_contain_text("Would change")
+    expect(card).to_contain_text("Would allow write_file on")
     expect(card).to_contain_text("a.txt")
     card.get_by_role("button", name=verdict).click()
     dialog = page.get_by_role("dialog")
@@ -218,6 +222,22 @@ def test_an_approver_judges_a_plan(
     expect(card.get_by_role("button", name=verdict)).to_have_count(0)
     done = beside(looker.call, "write_file", path="a.txt", content="x")
     assert (done.error is None) == (verdict == "Approve")
+
+
+def test_an_approver_answers_a_call_that_asks(
+    staffed: tuple[Dashboard, dict[str, str]], looker: Agent, beside: Beside, watch: Callable[..., Watcher]
+) -> None:
+    dashboard, tokens = staffed
+    beside(looker.call, "run_command", command="touch a")
+    page = watch(dashboard).live("/plans")
+    sign_in(page, "anna", tokens["anna"])
+    card = page.locator("article", has_text=looker.session)
+    expect(card).to_contain_text("touching needs a yes")
+    card.get_by_role("button", name="Approve").click()
+    page.get_by_role("dialog").get_by_role("button", name="Approve").click()
+    expect(page.locator("#said")).to_contain_text("is approved")
+    expect(page.locator("article", has_text=looker.session)).to_have_count(0)
+    assert beside(looker.call, "run_command", command="touch a").error is None
 
 
 def test_a_wrong_token_is_told_and_forgotten(
@@ -290,7 +310,7 @@ def test_everything_works_by_keyboard(
     expect(page.get_by_role("dialog")).to_contain_text("running calls")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    sign_in(page, tokens["otto"])
+    sign_in(page, "otto", tokens["otto"])
     page.keyboard.press("g")
     page.keyboard.press("r")
     page.wait_for_url("**/running")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from contracts import keys
+from worker.dashboard.call_records import Action
 from worker.dashboard.reads import Reads, stream_ms, text
-from worker.dashboard.records import Action
 
 KEPT = 10_000
 LIFE_MS = 365 * 24 * 3600 * 1000

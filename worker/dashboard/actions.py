@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 
-from contracts.approver import Approver
+from msgspec.structs import replace
+
+from contracts.approver import MAX_LIFE_S, Approver, NothingToJudge
 from contracts.client import Client
 from contracts.connection import connect
 from contracts.keys import job_id
 from contracts.signing import ApproverKey
 from worker.audit import AuditLog, AuditUnavailable
 from worker.dashboard.action_log import write_action
+from worker.dashboard.call_records import Action
 from worker.dashboard.people import Person
-from worker.dashboard.records import Action, Done
+from worker.dashboard.people_records import Done
 
 log = logging.getLogger("toolreef")
 
 MAX_REASON_CHARS = 500
-MAX_LIFE_S = 30 * 24 * 3600
+
+Verdict = Literal["approve", "reject", "approve_call", "reject_call"]
 
 
 class NotAllowed(Exception):
@@ -77,9 +82,9 @@ class Actions:
         return await self._record_and_do(person, "operator", self._orchestrator_url, action, act)
 
     async def judge(
-        self, person: Person, verdict: str, queue: str, session: str, *, digest: str, reason: str, life_s: int
+        self, person: Person, verdict: Verdict, queue: str, session: str, *, digest: str, reason: str, life_s: int
     ) -> Done:
-        """Approves or rejects the plan with this very digest.
+        """Answers for the plan, or for the one call that asks, with this very digest.
 
         Raises:
             NotAllowed, NotPossible: see there.
@@ -88,9 +93,9 @@ class Actions:
             redis.RedisError, OSError: Redis is out of reach; it may or may not have been judged.
         """
         if not 1 <= life_s <= MAX_LIFE_S:
-            raise ValueError("life_s must be between a second and thirty days")
-        if verdict == "reject" and not reason.strip():
-            raise ValueError("a rejection needs a reason: the agent plans anew by it")
+            raise ValueError("life_s must be between a second and seven days")
+        if verdict.startswith("reject") and not reason.strip():
+            raise ValueError("a rejection needs a reason: the agent goes on by it")
         action = Action(
             at_ms=0,
             queue=queue,
@@ -103,12 +108,15 @@ class Actions:
 
         async def act(url: str) -> None:
             async with Approver.connect(url, queue=queue).signing_with(self._key) as judge:
+                by: dict[str, Any] = {"approver": person.name, "digest": digest, "reason": action.reason}
                 if verdict == "approve":
-                    await judge.approve(
-                        session, approver=person.name, digest=digest, reason=action.reason, life_s=life_s
-                    )
+                    await judge.approve(session, life_s=life_s, **by)
+                elif verdict == "reject":
+                    await judge.reject(session, **by)
+                elif verdict == "approve_call":
+                    await judge.approve_call(session, life_s=life_s, **by)
                 else:
-                    await judge.reject(session, approver=person.name, digest=digest, reason=action.reason)
+                    await judge.reject_call(session, life_s=life_s, **by)
 
         return await self._record_and_do(person, "approver", self._approver_url, action, act)
 
@@ -124,9 +132,16 @@ class Actions:
         redis = connect(url, socket_timeout=5, socket_connect_timeout=2)
         try:
             await write_action(redis, action.queue, action)
+            try:
+                await act(url)
+            except NothingToJudge:
+                # What stands on record must not look as if it had been done.
+                await write_action(
+                    redis, action.queue, replace(action, action=f"{action.action}, but nothing to judge")
+                )
+                raise
         finally:
             await redis.aclose()
-        await act(url)
         log.info("%s did %s on %s %s", action.actor, action.action, action.session, action.call)
         return Done(action=action.action, actor=action.actor, session=action.session, call=action.call)
 

@@ -22,13 +22,13 @@ from contracts.calls import check_name
 from contracts.codec import encode
 from contracts.connection import UNREACHABLE
 from contracts.levels import Level
-from worker.dashboard.actions import Actions, NotAllowed, NotPossible
+from worker.dashboard.actions import Actions, NotAllowed, NotPossible, Verdict
 from worker.dashboard.guard import Guard
 from worker.dashboard.live import Live, Params, TooMany, View
 from worker.dashboard.openapi import document
 from worker.dashboard.people import People, Person
+from worker.dashboard.people_records import CancelBody, Fault, JudgeBody, Me
 from worker.dashboard.reads import Reads
-from worker.dashboard.records import CancelBody, Fault, JudgeBody, Me
 from worker.dashboard.stream import EventStream
 from worker.dashboard.views import build_views
 from worker.secrets import Redactor
@@ -43,6 +43,12 @@ T = TypeVar("T")
 
 PAGES = ("/", "/workers", "/running", "/calls", "/sessions", "/plans", "/failures")
 DEEP_PAGES = ("/calls/{queue}/{session}/{call}", "/sessions/{queue}/{session}")
+VERDICTS: tuple[tuple[str, str, Verdict], ...] = (
+    ("plans", "approve", "approve"),
+    ("plans", "reject", "reject"),
+    ("asks", "approve", "approve_call"),
+    ("asks", "reject", "reject_call"),
+)
 
 _STATUS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int, str], ...] = (
     (NotAllowed, 403, "not_allowed"),
@@ -97,7 +103,10 @@ class Dashboard:
             Route("/api/sessions", look(self._view("sessions"))),
             Route("/api/sessions/{queue}/{session}", look(self._view("session"))),
             Route("/api/plans", look(self._view("plans"))),
-            Route("/api/plans/{queue}/{session}/{verdict:str}", act(self._judge), methods=["POST"]),
+            *(
+                Route(f"/api/{path}/{{queue}}/{{session}}/{word}", act(self._judge(verdict)), methods=["POST"])
+                for path, word, verdict in VERDICTS
+            ),
             Route("/api/failures", look(self._view("failures"))),
             Mount("/static", _Static(directory=STATIC)),
         ]
@@ -200,16 +209,16 @@ class Dashboard:
         call = check_name("call", request.path_params["call"])
         return _json(encode(await self._config.actions.cancel(person, queue, session, call, body.reason)))
 
-    async def _judge(self, request: Request, person: Person) -> Response:
-        verdict = request.path_params["verdict"]
-        if verdict not in ("approve", "reject"):
-            raise LookupError("a plan is approved or rejected")
-        body = await _body(request, JudgeBody)
-        queue, session = self._target(request)
-        done = await self._config.actions.judge(
-            person, verdict, queue, session, digest=body.digest, reason=body.reason, life_s=body.life_s
-        )
-        return _json(encode(done))
+    def _judge(self, verdict: Verdict) -> Callable[[Request, Person], Awaitable[Response]]:
+        async def handle(request: Request, person: Person) -> Response:
+            body = await _body(request, JudgeBody)
+            queue, session = self._target(request)
+            done = await self._config.actions.judge(
+                person, verdict, queue, session, digest=body.digest, reason=body.reason, life_s=body.life_s
+            )
+            return _json(encode(done))
+
+        return handle
 
     def _target(self, request: Request) -> tuple[str, str]:
         queue = request.path_params["queue"]

@@ -11,8 +11,8 @@ from contracts import keys
 from contracts.levels import Level, read_level
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
+from worker.dashboard.call_records import Call, CallState, Decision, OutputPiece, Payload, Step
 from worker.dashboard.reads import Entry, Peek, Reads, number, peek, peek_commands, stream_ms, text
-from worker.dashboard.records import Call, CallState, Decision, OutputPiece, Payload, Step
 from worker.dashboard.redaction import Shown
 from worker.dashboard.replies import Reply, decode, read_reply
 from worker.dashboard.running import RunningCalls

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contracts.codec import encode
 from worker.dashboard.people import People
-from worker.dashboard.records import Fault
+from worker.dashboard.people_records import Fault
 
 HEALTH = ("/healthz", "/readyz")
 

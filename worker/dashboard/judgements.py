@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from contracts import keys
+from contracts.asks import read_pending
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
+from worker.dashboard.call_records import Action
 from worker.dashboard.reads import Entry, Reads, stream_ms, text
-from worker.dashboard.records import DeadLetter, FailureGroup, Failures, Plans, PlanView
 from worker.dashboard.redaction import Shown
 from worker.dashboard.search import row_of
+from worker.dashboard.session_records import AskView, DeadLetter, FailureGroup, Failures, Plans, PlanView
 from worker.dashboard.sessions import SessionReads
 
 SESSIONS_LOOKED_AT = 200
@@ -18,21 +20,24 @@ GROUPS = 100
 LATEST = 5
 DEAD_SHOWN = 50
 ACTIONS_SHOWN = 50
+ASKS_SHOWN = 100
 
 
 class PlanReads:
     """Finds plans by their proposals: each is a call of `plan.propose` in the audit stream."""
 
-    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], sessions: SessionReads) -> None:
-        self._reads, self._tails, self._sessions = reads, tails, sessions
+    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], sessions: SessionReads, shown: Shown) -> None:
+        self._reads, self._tails, self._sessions, self._shown = reads, tails, sessions, shown
 
     async def plans(self) -> Plans:
         """Over all queues."""
         now_ms = await self._reads.now_ms()
         views: list[PlanView] = []
         back_to: list[int] = []
-        actions = []
+        actions: list[Action] = []
+        asks: list[AskView] = []
         for queue in self._reads.queues:
+            asks += await self._asks(queue)
             entries = await self._tails[queue].latest()
             back_to += [entries[0].at_ms] if entries else []
             proposed = [e.session for e in reversed(entries) if e.tool == "plan.propose" and e.kind == "completed"]
@@ -43,11 +48,34 @@ class PlanReads:
         judged = [view for view in views if view.approval is not None and view.state != "awaiting"]
         return Plans(
             now_ms=now_ms,
+            asks=sorted(asks, key=lambda ask: ask.asked_ms),
             waiting=sorted(waiting, key=lambda view: view.proposed_ms or 0),
             judged=sorted(judged, key=lambda view: -(view.proposed_ms or 0)),
             looked_back_to_ms=max(back_to, default=None),
             actions=sorted(actions, key=lambda each: -each.at_ms)[:ACTIONS_SHOWN],
         )
+
+    async def _asks(self, queue: str) -> list[AskView]:
+        views = []
+        for pending in (await read_pending(self._reads.redis, queue))[:ASKS_SHOWN]:
+            ask = pending.ask
+            views.append(
+                AskView(
+                    queue=queue,
+                    session=ask.session,
+                    call=ask.call,
+                    asked_ms=pending.asked_ms,
+                    digest=ask.digest,
+                    tool=ask.tool,
+                    about=self._shown(ask.about, ask.taint),
+                    policy=ask.policy,
+                    rule=ask.rule,
+                    reason=self._shown(ask.reason, ask.taint),
+                    taint=ask.taint.value,
+                    workspace=ask.workspace,
+                )
+            )
+        return views
 
 
 class FailureReads:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from worker.dashboard import records
+from worker.dashboard import call_records, people_records, records, session_records
 from worker.dashboard.series import WINDOWS
 from worker.version import version_of_product
 
@@ -33,47 +33,60 @@ _LOOK: dict[str, tuple[str, type, _Query]] = {
         (_QUEUE, ("window", {"enum": list(WINDOWS)}, "How far back the series goes.")),
     ),
     "/api/workers": ("Workers by their heartbeats", records.Workers, ()),
-    "/api/running": ("Running calls, the longest first", records.Running, ()),
-    "/api/calls": ("Search for calls, the latest first", records.Calls, _SEARCH),
+    "/api/running": ("Running calls, the longest first", call_records.Running, ()),
+    "/api/calls": ("Search for calls, the latest first", call_records.Calls, _SEARCH),
     "/api/calls/{queue}/{session}/{call}": (
         "One call",
-        records.Call,
+        call_records.Call,
         (("entry", _TEXT, "Its id in the audit stream, for one that ended long ago."),),
     ),
     "/api/sessions": (
         "Sessions of the latest calls",
-        records.Sessions,
+        session_records.Sessions,
         (_QUEUE, ("before", _TEXT, "Go on from the `more` of an earlier answer.")),
     ),
-    "/api/sessions/{queue}/{session}": ("One session", records.Session, ()),
-    "/api/plans": ("Plans that wait for approval", records.Plans, ()),
-    "/api/failures": ("Denials and failures by cause", records.Failures, ()),
-    "/api/me": ("Who asks, and what they may do", records.Me, ()),
+    "/api/sessions/{queue}/{session}": ("One session", session_records.Session, ()),
+    "/api/plans": ("Plans and calls that wait for approval", session_records.Plans, ()),
+    "/api/failures": ("Denials and failures by cause", session_records.Failures, ()),
+    "/api/me": ("Who asks, and what they may do", people_records.Me, ()),
 }
 _ACT: dict[str, tuple[str, type]] = {
-    "/api/calls/{queue}/{session}/{call}/cancel": ("Ask for the end of a call (role operator)", records.CancelBody),
-    "/api/plans/{queue}/{session}/approve": ("Approve a plan (role approver)", records.JudgeBody),
-    "/api/plans/{queue}/{session}/reject": ("Reject a plan, with a reason (role approver)", records.JudgeBody),
+    "/api/calls/{queue}/{session}/{call}/cancel": (
+        "Ask for the end of a call (role operator)",
+        people_records.CancelBody,
+    ),
+    "/api/plans/{queue}/{session}/approve": ("Approve a plan (role approver)", people_records.JudgeBody),
+    "/api/plans/{queue}/{session}/reject": ("Reject a plan, with a reason (role approver)", people_records.JudgeBody),
+    "/api/asks/{queue}/{session}/approve": (
+        "Let one call that asks run once (role approver)",
+        people_records.JudgeBody,
+    ),
+    "/api/asks/{queue}/{session}/reject": (
+        "Refuse a call that asks, with a reason (role approver)",
+        people_records.JudgeBody,
+    ),
 }
 
 
 def document() -> dict[str, Any]:
     """The whole document, OpenAPI 3.1."""
     kinds = (
-        [kind for _, kind, _ in _LOOK.values()] + [kind for _, kind in _ACT.values()] + [records.Done, records.Fault]
+        [kind for _, kind, _ in _LOOK.values()]
+        + [kind for _, kind in _ACT.values()]
+        + [people_records.Done, people_records.Fault]
     )
     _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     paths: dict[str, Any] = {}
     for path, (summary, kind, query) in _LOOK.items():
         paths[path] = {"get": _operation(path, summary, kind, query)}
     for path, (summary, body) in _ACT.items():
-        operation = _operation(path, summary, records.Done, ())
+        operation = _operation(path, summary, people_records.Done, ())
         operation["requestBody"] = {"required": True, "content": _content(body)}
         paths[path] = {"post": operation}
     live = "One of the views queues, workers, running, calls, call, sessions, session, plans, failures, as events"
     paths["/api/live/{view}"] = {
         "get": {
-            **_operation("/api/live/{view}", live, records.Fault, ()),
+            **_operation("/api/live/{view}", live, people_records.Fault, ()),
             "responses": {"200": {"description": "events view, lost, unknown", "content": {"text/event-stream": {}}}},
         }
     }
@@ -103,7 +116,7 @@ def _operation(path: str, summary: str, kind: type, query: _Query) -> dict[str, 
         ],
         "responses": {
             "200": {"description": summary, "content": _content(kind)},
-            "default": {"description": "not answered", "content": _content(records.Fault)},
+            "default": {"description": "not answered", "content": _content(people_records.Fault)},
         },
     }
 

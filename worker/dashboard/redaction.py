@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from contracts.levels import Level
-from worker.dashboard.records import Payload
+from worker.dashboard.call_records import Payload
 from worker.secrets import Redactor
 
 MAX_SHOWN_CHARS = 32 * 1024

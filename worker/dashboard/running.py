@@ -10,8 +10,8 @@ import msgspec
 from contracts import keys
 from contracts.calls import JobId
 from contracts.levels import Level, read_level
+from worker.dashboard.call_records import Payload, Running, RunningCall
 from worker.dashboard.reads import Reads, about, job_of, number, peek, peek_commands, text
-from worker.dashboard.records import Payload, Running, RunningCall
 from worker.dashboard.redaction import Shown
 from worker.dashboard.replies import read_reply
 

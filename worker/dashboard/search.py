@@ -10,8 +10,8 @@ from msgspec import Struct
 from contracts import keys
 from contracts.levels import read_level
 from worker.dashboard.audit_tail import AuditTail
+from worker.dashboard.call_records import CallRow, Calls
 from worker.dashboard.reads import Entry, Reads, about, job_of, peek, peek_commands, text
-from worker.dashboard.records import CallRow, Calls
 from worker.dashboard.redaction import Shown
 
 PAGE = 100

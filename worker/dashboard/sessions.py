@@ -14,9 +14,9 @@ from contracts.plans import Approval, Plan, state_of
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
 from worker.dashboard.reads import Entry, Reads, job_of, number, text
-from worker.dashboard.records import PlanView, Session, SessionRow, Sessions, TaintStep
 from worker.dashboard.redaction import Shown
 from worker.dashboard.search import Query, row_of
+from worker.dashboard.session_records import PlanView, Session, SessionRow, Sessions, TaintStep
 
 LOOKED_AT = 5000
 PAGE = 100
@@ -135,7 +135,7 @@ class SessionReads:
             commands += (
                 ("HMGET", keys.plan(queue, name), "digest", "version", "body", "proposed_ms", "call"),
                 ("HMGET", keys.session(queue, name), "workspace", "mode", "taint"),
-                ("HMGET", keys.approval(queue, name), "digest", "verdict", "approver", "expires_ms", "reason"),
+                ("HMGET", keys.approval(queue, name), "digest", "verdict", "approver", "expires_ms", "reason", "scope"),
             )
         answers = await self._reads.many(commands)
         views = {}
@@ -190,7 +190,7 @@ def _taint_history(fields: Mapping[str, str]) -> list[TaintStep]:
 
 
 def _approval(fields: Any) -> Approval | None:
-    digest, verdict, approver, expires_ms, reason = fields
+    digest, verdict, approver, expires_ms, reason, scope = fields
     if digest is None or verdict not in (b"approved", b"rejected"):
         return None
     return Approval(
@@ -199,4 +199,5 @@ def _approval(fields: Any) -> Approval | None:
         approver=text(approver),
         expires_ms=number(expires_ms) or 0,
         reason=text(reason),
+        scope=text(scope),
     )

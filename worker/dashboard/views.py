@@ -30,7 +30,7 @@ def build_views(reads: Reads, redactor: Redactor, payloads: Level | None, claim_
     search = Search(reads, tails, shown)
     calls = Calls(reads, tails, shown, running)
     sessions = SessionReads(reads, tails, shown)
-    plans = PlanReads(reads, tails, sessions)
+    plans = PlanReads(reads, tails, sessions, shown)
     failures = FailureReads(reads, tails, shown)
 
     def queue_of(params: Params) -> str:

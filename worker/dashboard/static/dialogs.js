@@ -62,28 +62,45 @@ export function askToCancel(row) {
   );
 }
 
-/** Asks, then approves or rejects the plan that was looked at. */
-export function askToJudge(plan, verdict) {
+function lifeField(chosen) {
+  const lives = [["15 minutes", 900], ["1 hour", 3600], ["8 hours", 28800]];
+  const options = lives.map(([word, s]) => el("option", { value: s, selected: s === chosen }, word));
+  return el("label", {}, "Holds for", el("select", { name: "life_s" }, ...options));
+}
+
+function judge(kind, what, verdict, words, fields) {
   const approves = verdict === "approve";
-  const life = el(
-    "label",
-    {},
-    "Holds for",
-    el("select", { name: "life_s" }, ...[["15 minutes", 900], ["1 hour", 3600], ["8 hours", 28800]].map(([word, s]) => el("option", { value: s, selected: s === 3600 }, word))),
-  );
   ask(
-    approves ? "Approve this plan?" : "Reject this plan?",
-    approves
-      ? `Session ${plan.session} may then change things in workspace ${plan.workspace}, until the approval ends or the plan changes.`
-      : `Session ${plan.session} goes back to planning; the agent is told the reason.`,
-    approves ? [reasonField("Reason (kept with your name)", false), life] : [reasonField("Reason, for the agent", true)],
+    `${approves ? "Approve" : "Reject"} this ${words.noun}?`,
+    approves ? words.yes : words.no,
+    approves ? [reasonField("Reason (kept with your name)", false), ...fields] : [reasonField("Reason, for the agent", true)],
     approves ? { word: "Approve", kind: "main" } : { word: "Reject", kind: "danger" },
     async ({ reason, life_s }) => {
-      const body = { digest: plan.digest, reason, ...(life_s ? { life_s: Number(life_s) } : {}) };
-      await post(`/api/plans/${encodeURIComponent(plan.queue)}/${encodeURIComponent(plan.session)}/${verdict}`, body);
-      tell(`Plan of session ${plan.session} ${approves ? "approved" : "rejected"}.`);
+      const body = { digest: what.digest, reason, ...(life_s ? { life_s: Number(life_s) } : {}) };
+      await post(`/api/${kind}/${encodeURIComponent(what.queue)}/${encodeURIComponent(what.session)}/${verdict}`, body);
+      tell(`The ${words.noun} of session ${what.session} is ${approves ? "approved" : "rejected"}.`);
     },
   );
+}
+
+/** Asks, then approves or rejects the plan that was looked at. */
+export function askToJudge(plan, verdict) {
+  const words = {
+    noun: "plan",
+    yes: `Session ${plan.session} may then do in workspace ${plan.workspace} what the plan allows, until the approval ends or the plan changes.`,
+    no: `Session ${plan.session} goes back to planning; the agent is told the reason.`,
+  };
+  judge("plans", plan, verdict, words, [lifeField(3600)]);
+}
+
+/** Asks, then lets one call run once, or refuses it. */
+export function askToAnswer(asked, verdict) {
+  const words = {
+    noun: "call",
+    yes: `When session ${asked.session} sends this very call again, it runs, once.`,
+    no: `Calls of session ${asked.session} with this content are refused for an hour; the agent is told the reason.`,
+  };
+  judge("asks", asked, verdict, words, [lifeField(900)]);
 }
 
 /** Asks for a token, or offers to forget the one that is kept. */
