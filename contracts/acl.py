@@ -64,7 +64,7 @@ _ANYBODY = Grant("ping time client|setname client|id cluster|slots")
 # What claim, finish and the other scripts run, and what the worker sends itself.
 _WORKER_COMMANDS = (
     "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
-    "get mget set incr incrby decr del exists strlen pexpire pttl type "
+    "get mget set incr incrby decr del exists strlen pexpire persist pttl type "
     "hget hmget hgetall hkeys hset hsetnx hdel hlen hexists hincrby "
     "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim info"
 )
@@ -88,7 +88,9 @@ ROLES: dict[str, tuple[Grant, ...]] = {
             f"{_READ_HASH} exists", read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)
         ),
         Grant("hset hsetnx hdel", write=(keys.session, _WORKSPACE)),
-        Grant("del", write=(keys.session, _WORKSPACE, keys.plan, keys.approval)),
+        Grant("pexpire persist", write=(keys.session,)),
+        Grant("del", write=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.replies, _DONE)),
+        Grant("pttl", read=(keys.replies,)),
         Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
         Grant("xlen", read=(_DEAD,)),
         Grant(_READ_STREAM, read=(keys.replies,)),

@@ -11,8 +11,15 @@ from msgspec import Struct
 from contracts import keys
 from contracts.calls import check_name
 from contracts.connection import QueueConnection
-from contracts.levels import Level, read_level
+from contracts.levels import Level, highest, read_level
 from contracts.plans import Approval, Mode, Plan, PlanState, state_of
+
+TOMBSTONE_LIFE_MS = 8 * 24 * 3600 * 1000
+"""How long at least a closed session's taint is remembered: longer than its replies, which can still be read."""
+
+
+class SessionBusy(ValueError):
+    """Calls of the session run or wait, so that it can't be reset now."""
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
@@ -59,15 +66,28 @@ class Orchestrator(QueueConnection):
     """Acts on the sessions of one queue with the orchestrator's Redis user. Methods may raise redis.RedisError."""
 
     async def open_session(
-        self, session: str, *, workspace: str | None = None, mode: Mode = "normal", level: Level = Level.PUBLIC
+        self,
+        session: str,
+        *,
+        workspace: str | None = None,
+        mode: Mode = "normal",
+        level: Level = Level.PUBLIC,
+        parent: str | None = None,
     ) -> SessionView:
         """Prepares a session. Opening it again changes its mode and workspace, and never lowers its taint.
+
+        `parent` is the session that this one works for: it begins with the parent's taint, since it is told what the
+        parent knows, and the parent gets this one's when it is closed, since it is told what came of it.
 
         Raises:
             ValueError: a name is malformed.
         """
         name = keys.session(self._queue, check_name("session", session))
         place = check_name("workspace", workspace or session)
+        if parent is not None:
+            level = highest((level, (await self.show_session(parent)).taint))
+            await self._redis.hset(name, "parent", parent)
+        await self._redis.persist(name)
         await self._redis.hset(name, mapping={"workspace": place, "mode": mode})
         await self._redis.hsetnx(name, "opened_ms", await self.now_ms())
         await self._raise(name, level)
@@ -102,12 +122,57 @@ class Orchestrator(QueueConnection):
         return await self.show_session(session)
 
     async def close_session(self, session: str) -> bool:
-        """Forgets a session, its plan and its approval. Its replies stay readable for their life. False if unknown."""
+        """Forgets a session, its plan and its approval. Its replies stay readable for their life. False if unknown.
+
+        Its taint is remembered for longer than its replies: a session opened under the same name can read them.
+        """
         check_name("session", session)
-        removed: int = await self._redis.delete(
-            keys.session(self._queue, session), keys.plan(self._queue, session), keys.approval(self._queue, session)
-        )
+        name = keys.session(self._queue, session)
+        record = _texts(await self._redis.hgetall(name))
+        taint = read_level(record.get("taint"))
+        if "parent" in record:
+            await self._raise(keys.session(self._queue, record["parent"]), taint)
+        removed: int = await self._redis.delete(keys.plan(self._queue, session), keys.approval(self._queue, session))
+        if taint is Level.PUBLIC:
+            removed += await self._redis.delete(name)
+        elif gone := [field for field in record if field != "taint" and not field.startswith("taint:")]:
+            removed += await self._redis.hdel(name, *gone)
+            kept_ms = await self._redis.pttl(keys.replies(self._queue, session))
+            await self._redis.pexpire(name, max(TOMBSTONE_LIFE_MS, kept_ms + 24 * 3600 * 1000))
         return removed > 0
+
+    async def reset_session(self, session: str, *, taint: Level) -> SessionView:
+        """Makes a session that has seen nothing: taint, plan, approval, replies and stored outcomes go together.
+
+        The workspace and its level stay. `taint` must be the session's: who resets must know what is forgotten.
+        Recorded among the actions first.
+
+        Raises:
+            ValueError: the taint is another, or a name is malformed.
+            SessionBusy: calls run or wait.
+        """
+        before = await self.show_session(session)
+        if taint is not before.taint:
+            raise ValueError(f"the taint of session {session} is {before.taint.value}, not {taint.value}")
+        await self._refuse_busy(session)
+        q, actions = self._queue, keys.actions(self._queue)
+        what = {"actor": "orchestrator", "action": "reset", "session": session, "call": "", "digest": ""}
+        await self._redis.xadd(actions, {**what, "reason": f"taint was {taint.value}"}, maxlen=10_000)
+        await self._redis.pexpire(actions, 365 * 24 * 3600 * 1000)
+        replies, last = keys.replies(q, session), "-"
+        while entries := await self._redis.xrange(replies, last, "+", count=1000):
+            calls = {_read_call.decode(fields[b"reply"]).call for _, fields in entries}
+            await self._redis.delete(*(keys.done(q, session, call) for call in calls))
+            last = f"({entries[-1][0].decode()}"
+        await self._redis.delete(replies, keys.plan(q, session), keys.approval(q, session))
+        # Last: whatever happens before leaves the taint as it was.
+        await self._refuse_busy(session)
+        await self._redis.hdel(keys.session(q, session), "taint", *(f"taint:{level.value}" for level in Level))
+        return await self.show_session(session)
+
+    async def _refuse_busy(self, session: str) -> None:
+        if await self._redis.hgetall(keys.running(self._queue, session)):
+            raise SessionBusy(f"calls of session {session} run or wait; cancel them or wait for their end")
 
     async def show_session(self, session: str) -> SessionView:
         """The session as it stands.
@@ -166,6 +231,13 @@ class Orchestrator(QueueConnection):
         if level > read_level(((await self._redis.hget(name, "taint")) or b"").decode()):
             stamp = f"{time.time_ns() // 1_000_000} orchestrator"
             await self._redis.hset(name, mapping={"taint": level.value, f"taint:{level.value}": stamp})
+
+
+class _Call(Struct):
+    call: str = ""
+
+
+_read_call = msgspec.json.Decoder(_Call)
 
 
 def _texts(record: dict[bytes, bytes]) -> dict[str, str]:

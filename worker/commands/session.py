@@ -24,7 +24,8 @@ def register(commands: Any) -> None:
         ("open", "prepare a session: its workspace, mode and level"),
         ("show", "a session as it stands"),
         ("set", "change a session"),
-        ("close", "forget a session, its plan and its approval"),
+        ("close", "forget a session, its plan and its approval; its taint is kept as long as its replies"),
+        ("reset", "make it a session that has seen nothing: taint, plan, replies and outcomes go, the workspace stays"),
     ):
         each: ArgumentParser = verbs.add_parser(verb, help=help_text)
         add_session(each)
@@ -34,7 +35,10 @@ def register(commands: Any) -> None:
             each.add_argument("--mode", choices=["normal", "plan"])
             each.add_argument("--level", choices=LEVELS, help="raise the session's taint to this")
             each.add_argument("--pin", choices=LEVELS, help="the workspace refuses effects of sessions above this")
+        if verb == "reset":
+            each.add_argument("--taint", required=True, choices=LEVELS, help="its taint, to show that you know it")
         if verb == "open":
+            each.add_argument("--parent", help="the session it works for: taint goes down when opened, up when closed")
             each.add_argument("--new-password", action="store_true", help="replace the agent's Redis password")
         each.set_defaults(run=run)
 
@@ -59,11 +63,18 @@ async def _apply(options: Namespace, settings: Settings, orchestrator: Orchestra
             return OK
         complain(f"session {session} is not open")
         return FAILED
+    if options.verb == "reset":
+        say(await orchestrator.reset_session(session, taint=Level(options.taint)))
+        return OK
     if options.verb != "show":
         level = Level(options.level) if options.level else None
         if options.verb == "open":
             await orchestrator.open_session(
-                session, workspace=options.workspace, mode=options.mode or "normal", level=level or Level.PUBLIC
+                session,
+                workspace=options.workspace,
+                mode=options.mode or "normal",
+                level=level or Level.PUBLIC,
+                parent=options.parent,
             )
             level = options.mode = options.workspace = None
         pin = Level(options.pin) if options.pin else None

@@ -25,6 +25,8 @@ local function raise(s, c, level, reply)
   local taint = redis.call('HGET', key, 'taint')
   if rank(level) > rank(taint) then
     redis.call('HSET', key, 'taint', level, 'taint:' .. level, now .. ' ' .. c)
+    -- A closed session's record ends; one that is used again must not forget what it sees now.
+    redis.call('PERSIST', key)
     taint = level
   end
   -- Calls that ran beside this one may have raised the taint since the reply was written.

@@ -13,6 +13,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if rank(level) > rank(redis.call('HGET', session, 'taint')) then
   redis.call('HSET', session, 'taint', level, 'taint:' .. level, now .. ' ' .. c)
+  redis.call('PERSIST', session)
 end
 for i = 7, #ARGV do redis.call('XADD', replies, 'MAXLEN', '~', ARGV[6], '*', 'reply', ARGV[i]) end
 redis.call('PEXPIRE', replies, ARGV[5])

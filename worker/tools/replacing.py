@@ -117,8 +117,8 @@ async def replace(
         except _Raced:
             continue
         finally:
-            # Also when it fails: what it says of the file is as secret as the file.
-            if change.path:
+            # Also when it fails: what it says of a file is as secret as the file. Of none it says nothing.
+            if change.path and (change.existed or change.replaced):
                 context.opened.append(to_wire(change.path))
         if change.replaced:
             seen = Opened(-1, change.replaced.stat, change.path)
@@ -158,6 +158,7 @@ class _Change:
         self._created = False
         self.path = b""
         self.before = ""
+        self.existed = False
         self.replaced: Replaced | None = None
 
     def begin(self) -> bool:
@@ -172,7 +173,8 @@ class _Change:
                 if is_hidden(self.path):
                     raise InvalidPath("the name is reserved for the worker's own files")
                 replacement.begin()
-                self._created = replacement.fd is None
+                self.existed = replacement.fd is not None
+                self._created = not self.existed
                 if self._created and not self._may_create:
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
                 current = Current(replacement.fd, replacement.stat, self.path)
