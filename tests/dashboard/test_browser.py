@@ -127,6 +127,48 @@ def test_every_page_in_both_themes_passes_axe_and_asks_nobody_else(
             page.close()
 
 
+def facts(page: Page) -> dict[str, str]:
+    """The names and values in the first list of facts."""
+    place = page.locator(".facts").first
+    return dict(zip(place.locator("dt").all_inner_texts(), place.locator("dd").all_inner_texts(), strict=True))
+
+
+def test_each_page_shows_what_the_api_says(
+    dashboard: Dashboard, looker: Agent, beside: Beside, watch: Callable[..., Watcher]
+) -> None:
+    prepare_beside(beside, looker.fleet, looker.session)
+    beside(looker.call, "run_command", command="echo out; echo err >&2; exit 3", call_id="c1")
+    beside(looker.call, "run_command", command="sudo id", call_id="d1")
+    watcher = watch(dashboard)
+    said = dashboard.get(f"/api/calls/watched/{looker.session}/c1")
+    page = watcher.live(f"/calls/watched/{looker.session}/c1")
+    shown = facts(page)
+    assert (shown["Call"], shown["Session"], shown["Worker"]) == ("c1", looker.session, said["worker"])
+    assert (shown["State"], shown["Level"], shown["Sandbox"]) == ("completed", "PUBLIC", said["sandbox"])
+    assert [item.split()[0] for item in page.locator(".timeline li").all_inner_texts()] == [
+        "submitted",
+        "claimed",
+        "replied",
+    ]
+    fields = page.locator(".fields")
+    pairs = dict(zip(fields.locator("dt").all_inner_texts(), fields.locator("dd").all_inner_texts(), strict=True))
+    assert (pairs["stdout"], pairs["stderr"], pairs["exit_code"]) == ("out\n", "err\n", "3")
+    expect(page.locator(".decision")).to_contain_text("Allowed")
+    page = watcher.live(f"/calls/watched/{looker.session}/d1")
+    denial = dashboard.get(f"/api/calls/watched/{looker.session}/d1")["decision"]
+    expect(page.locator(".decision")).to_have_text(
+        f"Denied by {denial['policy']} / {denial['rule']}: {denial['reason']}"
+    )
+    page = watcher.live(f"/sessions/watched/{looker.session}")
+    shown = facts(page)
+    assert (shown["Taint"], shown["Workspace"], shown["Queue"]) == ("PUBLIC", looker.session, "watched")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page = watcher.live("/workers")
+    (worker,) = dashboard.get("/api/workers")["workers"]
+    expect(page.locator("tbody tr")).to_contain_text(worker["worker"])
+    expect(page.locator("tbody tr")).to_contain_text(worker["sandbox"])
+
+
 def test_no_page_is_wider_than_a_phone(dashboard: Dashboard, busy: str, watch: Callable[..., Watcher]) -> None:
     watcher = watch(dashboard, **PHONE)
     for path in [*PAGES, f"/calls/watched/{busy}/look", f"/sessions/watched/{busy}"]:

@@ -15,8 +15,8 @@ from worker.dashboard.reads import Entry, Reads, read_entries, read_entry, strea
 KEPT = 5000
 """Entries kept at hand a queue."""
 CHUNK = 1000
-MAX_CHUNKS = 10
-"""A page looks at 10,000 entries at most, then offers to go on."""
+MAX_CHUNKS = 5
+"""A page looks at 5,000 entries at most, then offers to go on."""
 FRESH_S = 0.5
 STALE_S = 30.0
 """After so long without a look, reading on costs more than reading anew."""

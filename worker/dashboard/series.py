@@ -13,7 +13,7 @@ from contracts import keys
 from worker.dashboard.reads import Entry, Reads, read_entries, stream_ms
 from worker.dashboard.records import Latency, Series
 
-SAMPLE = 50
+SAMPLE = 30
 """Entries read at each end of a bucket. A bucket with no more than these is counted, a fuller one is estimated."""
 WINDOWS: dict[str, tuple[int, int]] = {"10m": (5, 120), "1h": (30, 120), "6h": (180, 120), "24h": (720, 120)}
 """Window to (seconds a bucket, buckets)."""

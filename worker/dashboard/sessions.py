@@ -94,8 +94,8 @@ class SessionReads:
                 ("HGET", keys.plan(q, s), "digest"),
             ]
         )
-        found = await self._tails[q].search(Query(session=s).matches, limit=CALLS, needle=s.encode())
-        if not (record or any(counts) or found.entries or plans):
+        entries, looked_back_to_ms = await self._calls(q, s)
+        if not (record or any(counts) or entries or plans):
             raise LookupError(
                 f"nothing is known of session {session}: it has no record and no call that is still on record"
             )
@@ -122,10 +122,19 @@ class SessionReads:
             running=sorted(running),
             waiting=number(counts[2]) or 0,
             waiting_first=[text(call) for call in first],
-            calls=[row_of(entry, q, self._shown) for entry in found.entries],
-            looked_back_to_ms=found.looked_back_to_ms,
+            calls=[row_of(entry, q, self._shown) for entry in entries],
+            looked_back_to_ms=looked_back_to_ms,
             actions=await read_actions(self._reads, q, s),
         )
+
+    async def _calls(self, queue: str, session: str) -> tuple[list[Entry], int | None]:
+        """A session's latest calls, and how far back was looked: in what is at hand, or deeper for one long silent."""
+        latest = await self._tails[queue].latest()
+        entries = [entry for entry in reversed(latest) if entry.session == session][:CALLS]
+        if entries:
+            return entries, latest[0].at_ms
+        found = await self._tails[queue].search(Query(session=session).matches, limit=CALLS, needle=session.encode())
+        return found.entries, found.looked_back_to_ms
 
     async def plans(self, queue: str, sessions: Iterable[str], now_ms: int) -> dict[str, PlanView]:
         """The proposed plans of sessions, by session; those without one are left out."""

@@ -34,7 +34,7 @@ export function mount(main, { me, params }) {
       const before = shown;
       shown = data;
       cancel.hidden = !me.can_cancel || ended || data.cancelling;
-      facts(known.node, data);
+      known.update(facts(data));
       fill(parts.timeline, timeline(data));
       live.update(data);
       // What an ended call shows never changes: it stays as it is, so that it can be read, selected and scrolled.

@@ -1,6 +1,6 @@
 // One session: what it may do, what it has seen, what it did.
 
-import { badge, el, factList, fill, level, path, visibleLine } from "../dom.js";
+import { address, badge, el, factList, fill, level, path, say, visibleLine } from "../dom.js";
 import { ago, clock, count, many } from "../words.js";
 import { callsTable } from "./calls.js";
 import { actionsList, planCard } from "./plans.js";
@@ -11,7 +11,8 @@ export function mount(main, { me, params }) {
   const parts = Object.fromEntries(["taint", "busy", "plan", "actions"].map((name) => [name, el("div", {})]));
   const calls = callsTable("Calls of this session", { session: false });
   const known = factList();
-  const looked = el("p", { class: "note" });
+  const back = el("span", {});
+  const looked = el("p", { class: "note" }, back, el("a", { href: address("/calls", { queue: params.queue, session: params.session }) }, "All its calls"));
   fill(
     main,
     el("h1", {}, `Session ${visibleLine(params.session)}`),
@@ -39,7 +40,7 @@ export function mount(main, { me, params }) {
       put("plan", [data.plan, data.plan_state], () => (data.plan ? el("section", { "aria-label": "Plan" }, el("h2", {}, "Plan"), planCard(data.plan, nowMs, me)) : ""));
       put("actions", data.actions, () => (data.actions.length ? el("section", { "aria-label": "Actions" }, el("h2", {}, "What people did"), actionsList(data.actions)) : ""));
       calls.update(data.calls);
-      fill(looked, data.looked_back_to_ms ? `Looked back to ${clock(data.looked_back_to_ms)}, ${ago(data.looked_back_to_ms, nowMs)}.` : "");
+      say(back, data.looked_back_to_ms ? `Looked back to ${clock(data.looked_back_to_ms)}, ${ago(data.looked_back_to_ms, nowMs)}. ` : "");
     },
   };
 }
