@@ -25,7 +25,7 @@ from worker.hooks.pre_tool_call import Policy, PreToolCall
 from worker.labels import PathRule, read_path_rules
 from worker.metrics import Metrics
 from worker.parts import Parts
-from worker.policies import plan_gate
+from worker.policies import plan_gate, secret_use
 from worker.policies.rules.book import Rules
 from worker.policies.rules.load import PolicyError, load_policy
 from worker.policies.rules.schema import limits_for_scripts
@@ -34,8 +34,10 @@ from worker.process import Limits
 from worker.queue import FleetWorker
 from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
-from worker.secrets import Redactor
-from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files, url_passwords
+from worker.secrets.logs import redact_logs
+from worker.secrets.placeholders import SecretStore
+from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files
+from worker.vault import open_audit, redactor_of, secret_store
 from worker.version import version_of_product
 from worker.workspace import KeptWorkspaces, Workspace
 
@@ -75,12 +77,15 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     rules = load_rules(settings)
     hooks = find_hooks(settings)
     described = describe(settings, queues, sandbox)
-    policies = policies_of(settings, sandbox, rules)
+    redactor, secrets = redactor_of(settings, redis_url), secret_store(settings)
+    redact_logs(redactor)
+    policies = policies_of(settings, sandbox, rules, secrets)
     parts = Parts(
         tools=TOOLS,
         gate=PreToolCall(policies, settings.policy_timeout_s, hooks),
         plan_gate=policies["plan_gate"],
-        classify=PostToolResponse(path_rules(settings), redactor_of(settings, redis_url)),
+        classify=PostToolResponse(path_rules(settings), redactor),
+        secrets=secrets,
         broker=broker,
         audit=open_audit(settings, settings.worker),
         sandbox=sandbox,
@@ -110,29 +115,14 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     )
 
 
-def open_audit(settings: Settings, worker: str) -> AuditLog:
-    """The audit log of one process, signed if there is a key.
-
-    Raises:
-        AuditUnavailable: it can't be opened.
-        SettingsError: the key can't be used.
-    """
-    file = settings.audit_key_file
-    try:
-        key = None if file is None else file.read_bytes()
-        return AuditLog.open(settings.state / "audit", worker=worker, key=key, fsync=settings.audit_fsync)
-    except OSError as error:
-        raise SettingsError(f"TOOLREEF_AUDIT_KEY_FILE: {file} can't be read: {error.strerror}") from None
-    except ValueError as error:
-        raise SettingsError(f"TOOLREEF_AUDIT_KEY_FILE: {error}") from None
-
-
-def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None) -> dict[str, Policy]:
+def policies_of(settings: Settings, sandbox: Sandbox, rules: Rules | None, secrets: SecretStore) -> dict[str, Policy]:
     """What judges calls: the registry's policies, set as the settings say, and the operator's rules."""
     # Where there is no wall, nothing keeps a command from writing.
     read_only_commands = settings.plan_commands == "read_only" and sandbox.tier != "none"
     judge_plan = functools.partial(plan_gate.judge, read_only_commands=read_only_commands)
-    return {**POLICIES, "plan_gate": judge_plan, **({} if rules is None else {"rules": rules.judge})}
+    judge_secrets = functools.partial(secret_use.judge, store=secrets)
+    mine: dict[str, Policy] = {"plan_gate": judge_plan, "secret_use": judge_secrets}
+    return {**POLICIES, **mine, **({} if rules is None else {"rules": rules.judge})}
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -276,33 +266,3 @@ def path_rules(settings: Settings) -> tuple[PathRule, ...]:
         return read_path_rules(settings.levels)
     except ValueError as error:
         raise SettingsError(f"TOOLREEF_LEVELS: {error}") from None
-
-
-def redactor_of(settings: Settings, redis_url: str) -> Redactor:
-    """Redacts the configured secrets, and the passwords of the Redis URLs, which commands must never show.
-
-    Raises:
-        SettingsError: a secret can't be looked for.
-    """
-    try:
-        return Redactor({**known_secrets(settings), **url_passwords(settings, redis_url)})
-    except ValueError as error:
-        raise SettingsError(f"TOOLREEF_SECRETS_FILE: {error}") from None
-
-
-def known_secrets(settings: Settings) -> dict[str, str]:
-    """The configured secrets by name: a file of `name=value` lines.
-
-    Raises:
-        SettingsError: a line has no name.
-    """
-    if settings.secrets_file is None:
-        return {}
-    secrets = {}
-    for number, line in enumerate(settings.secrets_file.read_text().splitlines(), 1):
-        if line.strip():
-            name, equals, value = line.partition("=")
-            if not equals or not name.strip():
-                raise SettingsError(f"TOOLREEF_SECRETS_FILE: line {number} is not name=value")
-            secrets[name.strip()] = value.strip()
-    return secrets

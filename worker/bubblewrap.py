@@ -59,7 +59,7 @@ def system_arguments(etc: str) -> list[str]:
     """Everything that is the same for all commands: namespaces, and the read-only system. `etc` becomes /etc."""
     arguments = [
         "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
-        "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv",
+        "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox",
     ]  # fmt: skip
     for tree in SYSTEM_TREES:
         if os.path.islink(tree):
@@ -141,9 +141,7 @@ def _remove_stale_copies(home: str) -> None:
             os.close(descriptor)
 
 
-def job_arguments(
-    *, workspace: str, writable: bool, cwd: str, read_only: list[str], tmp_bytes: int, env: dict[str, str]
-) -> list[str]:
+def job_arguments(*, workspace: str, writable: bool, cwd: str, read_only: list[str], tmp_bytes: int) -> list[str]:
     """What differs from command to command. The workspace has the same path inside as outside.
 
     The order matters: a workspace may lie beneath /tmp, and the root is closed last.
@@ -156,6 +154,4 @@ def job_arguments(
     arguments += ["--bind" if writable else "--ro-bind", workspace, workspace]
     # Of root the kernel asks no capability to write its settings in /proc/sys, only the uid.
     arguments += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", cwd]
-    for name, value in env.items():
-        arguments += ["--setenv", name, value]
     return arguments

@@ -197,10 +197,10 @@ def _exec_bwrap(
         cwd=job["cwd"],
         read_only=job["read_only"],
         tmp_bytes=job["limits"]["tmp_bytes"],
-        env=job["env"],
     )
     _close_all_but([*kept, *passed])
-    os.execve(prepared.bwrap, [*arguments, *argv], {})
+    # The environment is inherited: arguments can be read by every user of the host, and it may hold secrets.
+    os.execve(prepared.bwrap, [*arguments, *argv], job["env"])
 
 
 def _die_with_parent() -> None:

@@ -17,6 +17,7 @@ from worker.metrics import Metrics
 from worker.policies.rules.book import Rules
 from worker.process import Limits
 from worker.sandbox import Sandbox
+from worker.secrets.placeholders import SecretStore
 from worker.tools.context import ToolContext
 from worker.workspace import Workspace
 
@@ -38,5 +39,6 @@ class Parts:
     metrics: Metrics
     open_workspace: Callable[[JobId, str], Workspace]
     tool_timeout_s: float
+    secrets: SecretStore
     rules: Rules | None = None
     hooks: PluginHooks | None = None

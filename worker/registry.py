@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from worker.hooks.pre_tool_call import Policy
 from worker.parts import RunTool
-from worker.policies import command_denylist, path_scope, plan_gate, session_prepared, write_down
+from worker.policies import command_denylist, path_scope, plan_gate, secret_use, session_prepared, write_down
 from worker.tools import edit_file, list_directory, plan_propose, read_file, run_command, search_files, write_file
 
 TOOLS: Mapping[str, RunTool] = {
@@ -24,5 +24,6 @@ POLICIES: Mapping[str, Policy] = {
     "plan_gate": plan_gate.judge,
     "path_scope": path_scope.judge,
     "write_down": write_down.judge,
+    "secret_use": secret_use.judge,
     "command_denylist": command_denylist.judge,
 }

@@ -93,6 +93,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Address space of one helper process."""
     secrets_file: Path | None = None
     """Known secrets, one a line, that are redacted from every reply."""
+    secret_tools: str = ""
+    """Which tools may use which of them, `name=tool+tool` separated by commas; all others are redacted only."""
     levels: str = ""
     """Path rules, `glob=LEVEL` separated by commas: what matches has at least that level."""
     policy: str = ""

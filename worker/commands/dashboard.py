@@ -146,7 +146,7 @@ def _config(options: Namespace, settings: Settings, url: str, queues: Sequence[s
     from worker.dashboard.app import Config
     from worker.dashboard.people import People, Proxy, read_networks, read_tokens
     from worker.dashboard.reads import Reads
-    from worker.secrets import Redactor
+    from worker.vault import redactor_of
 
     file = settings.dashboard_tokens or settings.state / "dashboard.tokens"
     tokens = read_tokens(file) if settings.dashboard_tokens or file.exists() else {}
@@ -163,7 +163,7 @@ def _config(options: Namespace, settings: Settings, url: str, queues: Sequence[s
         reads=Reads.connect(url, queues),
         actions=Actions(audit, orchestrator_url=acting[0], approver_url=acting[1], key=approver_key(settings)),
         people=People(tokens, proxy, anonymous=anonymous),
-        redactor=Redactor(_known_secrets(settings)),
+        redactor=redactor_of(settings, url),
         hosts=(*(LOOPBACK_NAMES if _is_loopback(options.host) else (_in_url(options.host),)), *options.allow_host),
         payloads=None if options.payloads == "none" else Level(options.payloads),
         claim_life_s=settings.claim_life_s,
@@ -175,14 +175,6 @@ def _acting_urls(settings: Settings, url: str) -> tuple[str | None, str | None]:
     """Whom to act as. A Redis without users has but one, who may do everything; else each role needs its own."""
     fallback = url if urlsplit(url).username in (None, "", "default") else None
     return settings.orchestrator_url or fallback, settings.approver_url or fallback
-
-
-def _known_secrets(settings: Settings) -> dict[str, str]:
-    if settings.secrets_file is None:
-        return {}
-    from worker.app import known_secrets
-
-    return known_secrets(settings)
 
 
 def _is_loopback(host: str) -> bool:

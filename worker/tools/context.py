@@ -11,6 +11,7 @@ from contracts.tools import Output
 from worker.audit import FileChange
 from worker.process import Limits
 from worker.sandbox import Sandbox
+from worker.secrets.placeholders import SecretStore
 from worker.workspace import Workspace
 
 OnProgress = Callable[[Literal["stdout", "stderr"], str, int], Awaitable[None]]
@@ -32,6 +33,8 @@ class ToolContext:
     call: str
     deadline: float | None = None
     progress: OnProgress | None = None
+    secrets: SecretStore = field(default_factory=SecretStore)
+    """What `{{secret:name}}` in a command stands for."""
     writable: bool = True
     """False runs commands with the workspace read-only."""
     opened: list[str] = field(default_factory=list)

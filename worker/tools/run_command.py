@@ -14,6 +14,7 @@ from worker.bubblewrap import SYSTEM_PATH
 from worker.failures import CallFailed
 from worker.process import Command, Ran, Run
 from worker.relay import Stream
+from worker.secrets.placeholders import NotGiven
 from worker.slots import LauncherFailed
 from worker.tools.context import ToolContext
 from worker.workspace import InvalidPath, Outside, Workspace
@@ -68,16 +69,20 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
         raise CallFailed("invalid_call", "background is not offered yet: run it and wait for its end")
     if "\0" in args.command:
         raise CallFailed("invalid_call", "the command has a NUL character, which no shell can take")
+    try:
+        script, secrets = context.secrets.resolve("run_command", args.command)
+    except NotGiven as error:
+        raise CallFailed("forbidden", str(error)) from None
     place = _enter(context.workspace, args.cwd)
     try:
         running = Run(
             Command(
-                script=args.command,
+                script=script,
                 workspace=context.workspace.root,
                 workspace_fd=place.workspace_fd,
                 cwd=place.cwd,
                 cwd_fd=place.cwd_fd,
-                env=_environment(context, place.cwd),
+                env={**_environment(context, place.cwd), **secrets},
                 writable=context.writable,
                 timeout_s=_timeout_s(args, context),
             ),
