@@ -209,7 +209,7 @@ def url_passwords(settings: Settings, redis_url: str) -> dict[str, str]:
     for name, url in {**urls, "redis_url": redis_url}.items():
         password = unquote(urlsplit(url).password or "")
         named = name.replace("_", "-") + "-password"
-        if len(password) >= MIN_PASSWORD_CHARS and password not in "[redacted:-password]":
+        if len(password) >= MIN_PASSWORD_CHARS and password not in f"[redacted:{named}]":
             found[named] = password
     return found
 
