@@ -163,6 +163,7 @@ async def _permit(outcome: _Outcome, claim: Claimed, parts: Parts) -> bool:
         call=call.call,
         writable=looked.writable,
         secrets=parts.secrets,
+        redactor=parts.classify.redactor,
         deadline=None if remaining_s is None else time.monotonic() + remaining_s,
         progress=None if outcome.progress is None or must_wait(judgement, parts) else outcome.progress.write,
     )

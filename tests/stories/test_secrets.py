@@ -145,3 +145,16 @@ def test_nothing_is_given_by_default() -> None:
     nothing: Any = SecretStore()
     with pytest.raises(NotGiven):
         nothing.check("run_command", "{{secret:a}}")
+
+
+def test_what_is_spilled_to_a_file_has_no_secret_either(agent: Agent) -> None:
+    command = 'seq 1 200000 > all; head -c 600000 all; echo "{{secret:api}}"; tail -c 600000 all'
+    output = agent.complete("run_command", command=command)
+    spilled = (agent.workspace / output["spill"]).read_text()
+    assert VALUE not in spilled
+    whole = (agent.workspace / "all").read_text()
+    assert spilled == f"{whole[:600000]}[redacted:api]\n{whole[-600000:]}"
+    agent.call("run_command", command=f"{command}; sleep 9", timeout_s=1)
+    spills = list((agent.workspace / output["spill"]).parent.iterdir())
+    assert len(spills) == 2
+    assert all(VALUE not in path.read_text() for path in spills)

@@ -67,7 +67,7 @@ class PostToolResponse:
 
     def __init__(self, rules: Sequence[PathRule], redactor: Redactor) -> None:
         self._rules = tuple(rules)
-        self._redactor = redactor
+        self.redactor = self._redactor = redactor
 
     def __call__(
         self,

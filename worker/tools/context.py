@@ -11,6 +11,7 @@ from contracts.tools import Output
 from worker.audit import FileChange
 from worker.process import Limits
 from worker.sandbox import Sandbox
+from worker.secrets import Redactor
 from worker.secrets.placeholders import SecretStore
 from worker.workspace import Workspace
 
@@ -35,6 +36,8 @@ class ToolContext:
     progress: OnProgress | None = None
     secrets: SecretStore = field(default_factory=SecretStore)
     """What `{{secret:name}}` in a command stands for."""
+    redactor: Redactor | None = None
+    """Takes secrets out of what the tool leaves in files."""
     writable: bool = True
     """False runs commands with the workspace read-only."""
     opened: list[str] = field(default_factory=list)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import time
 from dataclasses import dataclass
 
@@ -13,14 +12,12 @@ from contracts.tools import RunCommandArgs, RunCommandOutput
 from worker.bubblewrap import SYSTEM_PATH
 from worker.failures import CallFailed
 from worker.process import Command, Ran, Run
-from worker.relay import Stream
 from worker.secrets.placeholders import NotGiven
 from worker.slots import LauncherFailed
 from worker.tools.context import ToolContext
+from worker.tools.spilled import Spill
 from worker.workspace import InvalidPath, Outside, Workspace
 
-_SPILLS_BYTES = 512 * 1024**2
-_SPILLS_AGE_S = 24 * 3600.0
 _HINT_OF_LIMIT = {
     "wall": "give it a longer timeout_s if that is allowed, or do less at once",
     "output": "write the output to a file and read parts of it",
@@ -65,15 +62,8 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
             output so far; unavailable when it can't be started.
         CancelledError: as it came.
     """
-    if args.background:
-        raise CallFailed("invalid_call", "background is not offered yet: run it and wait for its end")
-    if "\0" in args.command:
-        raise CallFailed("invalid_call", "the command has a NUL character, which no shell can take")
-    try:
-        script, secrets = context.secrets.resolve("run_command", args.command)
-    except NotGiven as error:
-        raise CallFailed("forbidden", str(error)) from None
-    place = _enter(context.workspace, args.cwd)
+    script, secrets = _script(args, context)
+    place, spill = _enter(context.workspace, args.cwd), Spill(context)
     try:
         running = Run(
             Command(
@@ -88,11 +78,12 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
             ),
             context.limits,
             context.sandbox,
-            spill=_Spill(context).create,
+            spill=spill.create,
             progress=context.progress,
         )
         try:
             ran = await running.finish()
+            await spill.redact()
         except LauncherFailed as error:
             effect: EffectState = "unknown" if error.started else "none"
             raise CallFailed("unavailable", f"the command could not be started: {error}", effect=effect) from error
@@ -101,6 +92,7 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
                 context.partial_output = _answer(running.ran)
     finally:
         place.close()
+        spill.close()
     answer = _answer(ran)
     if ran.timed_out:
         raise CallFailed(
@@ -110,6 +102,18 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
             output=answer,
         )
     return answer
+
+
+def _script(args: RunCommandArgs, context: ToolContext) -> tuple[str, dict[str, str]]:
+    """What bash gets, and the secrets in its environment."""
+    if args.background:
+        raise CallFailed("invalid_call", "background is not offered yet: run it and wait for its end")
+    if "\0" in args.command:
+        raise CallFailed("invalid_call", "the command has a NUL character, which no shell can take")
+    try:
+        return context.secrets.resolve("run_command", args.command)
+    except NotGiven as error:
+        raise CallFailed("forbidden", str(error)) from None
 
 
 @dataclass(slots=True)
@@ -178,29 +182,6 @@ def _timeout_s(args: RunCommandArgs, context: ToolContext) -> float | None:
     return min(wanted, default=None)
 
 
-class _Spill:
-    """Files of the workspace that take what a reply can't hold."""
-
-    def __init__(self, context: ToolContext) -> None:
-        self._context = context
-        self._trimmed = False
-
-    def create(self, stream: Stream) -> tuple[int, str] | None:
-        """One stream's file."""
-        spills = self._context.workspace.spills
-        name = f"{self._context.session.name}.{self._context.call}.{stream}"
-        try:
-            if not self._trimmed:
-                self._trimmed = True
-                spills.trim(max_bytes=_SPILLS_BYTES, max_age_s=_SPILLS_AGE_S)
-            try:
-                return spills.create(name)
-            except FileExistsError:
-                return spills.create(f"{name}.{secrets.token_hex(4)}")
-        except (OSError, Outside):
-            return None  # a full disk, or a command that made .toolreef something else: the reply says what is missing
-
-
 def _answer(ran: Ran) -> RunCommandOutput:
     streams = {"stdout": ran.stdout, "stderr": ran.stderr}
     omitted = {name: end.omitted_bytes for name, end in streams.items() if end.omitted_bytes}
@@ -211,7 +192,7 @@ def _answer(ran: Ran) -> RunCommandOutput:
         if end.spill and end.spill_cut:
             notes.append(f"{end.spill} has the beginning of {name} only")
         elif end.spill:
-            notes.append(f"{end.spill} has {name} byte for byte")
+            notes.append(f"{end.spill} has the whole of {name}")
     hints = [f"limit {limit}: {_HINT_OF_LIMIT[limit]}" for limit in ran.limits_hit if limit in _HINT_OF_LIMIT]
     return RunCommandOutput(
         stdout=ran.stdout.text,

@@ -21,7 +21,7 @@ class Spills:
         self._opener = opener
 
     def create(self, name: str) -> tuple[int, str]:
-        """A new empty file: its descriptor, open for writing, and its path relative to the workspace.
+        """A new empty file: its descriptor, open for both, and its path relative to the workspace.
 
         Raises:
             ValueError: the name is not 1 to 200 letters, digits, dots, underscores or hyphens.
@@ -35,7 +35,7 @@ class Spills:
             for parent, made in place.made:
                 if made == _HOME[0]:
                     _keep_from_git(parent)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(place.name or b".", flags, 0o600, dir_fd=place.dir_fd)
         finally:
             place.close()
