@@ -62,6 +62,7 @@ class FleetWorker(Worker):
         self._describe = describe
         # By token too: a call whose lease has ended can come back while its old task is still being stopped.
         self._running: dict[tuple[str, int], Running] = {}
+        self._newest: dict[str, Running] = {}
         self._endings: list[Ending] = []
         self._returns: list[Claimed] = []
         self._unsure: dict[str, str] = {}
@@ -145,10 +146,10 @@ class FleetWorker(Worker):
 
     def _stop_call(self, job_id: str, reason: StopReason) -> bool:
         """Stops whatever runs under the id. Whether anything did."""
-        found = [each for (name, _), each in self._running.items() if name == job_id]
-        for each in found:
-            each.stop(reason)
-        return bool(found)
+        found = self._newest.get(job_id)
+        if found is not None:
+            found.stop(reason)
+        return found is not None
 
     # -- one turn
 
@@ -229,13 +230,19 @@ class FleetWorker(Worker):
             return
         ticket = self._unsure[queue] = uuid.uuid4().hex
         sent = time.monotonic()
-        turn = await self.broker.claim(queue, slots, self._heartbeat(), ticket)
+        # Before the claim: a bell that rings while it is under way is for what it has not seen.
+        self._more.discard(queue)
+        try:
+            turn = await self.broker.claim(queue, slots, self._heartbeat(), ticket)
+        except BaseException:
+            self._more.add(queue)
+            raise
         del self._unsure[queue]
         self._take(queue, turn, sent)
 
     def _take(self, queue: str, turn: Turn, sent: float) -> None:
-        if not turn.more:
-            self._more.discard(queue)
+        if turn.more:
+            self._more.add(queue)
         if queue in self._due:
             self._due.pop(queue).cancel()
         if 0 <= turn.due_ms < BELL_TIMEOUT_S * 1000:
@@ -246,12 +253,14 @@ class FleetWorker(Worker):
             return
         for claim in turn.calls:
             self._stop_call(claim.id, "interrupted")
-            running = self._running[claim.id, claim.token] = Running(claim, sent)
+            running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, sent)
             running.task = self.loop.create_task(self._execute(running))
             running.task.add_done_callback(functools.partial(self._ended, running))
 
     def _ended(self, running: Running, task: asyncio.Task[Ending]) -> None:
         del self._running[running.claim.id, running.claim.token]
+        if self._newest.get(running.claim.id) is running:
+            del self._newest[running.claim.id]
         self._wake.set()
         if task.cancelled():
             # Stopped in the very turn that created it; the executor answers every later cancellation itself.

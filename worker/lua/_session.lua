@@ -6,10 +6,11 @@ local RANK = { PUBLIC = 0, INTERNAL = 1, CONFIDENTIAL = 2, RESTRICTED = 3 }
 -- A word that is no level ranks highest, never lower.
 local function rank(level) if not level then return 0 end return RANK[level] or 3 end
 
-local function counts(running)
-  local n = redis.call('HMGET', running, '#r', '#e', '#w', '#b')
+-- Readers, effects, waiting calls, how many of these counters there are, bytes waiting, and what call `c` holds.
+local function counts(running, c)
+  local n = redis.call('HMGET', running, '#r', '#e', '#w', '#b', c or '#')
   local fields = (n[1] and 1 or 0) + (n[2] and 1 or 0) + (n[3] and 1 or 0) + (n[4] and 1 or 0)
-  return tonumber(n[1] or 0), tonumber(n[2] or 0), tonumber(n[3] or 0), fields, tonumber(n[4] or 0)
+  return tonumber(n[1] or 0), tonumber(n[2] or 0), tonumber(n[3] or 0), fields, tonumber(n[4] or 0), n[5]
 end
 
 -- Reads share a session up to `cap`, an effect is alone in it.
@@ -45,4 +46,18 @@ local function grant(tag, leases, s, now, cap)
     redis.call('HSET', running, '#r', readers, '#e', effects, '#w', parked, '#b', bytes)
   end
   return granted
+end
+
+-- Takes a call that has ended out of its session, and gives its place on. Returns how many may now be claimed.
+local function let_go(tag, leases, s, c, now, cap)
+  local running = session_key(tag, 'running', s)
+  local readers, effects, parked, fields, _, held = counts(running, c)
+  if held == 'r' then readers = readers - 1 elseif held == 'e' then effects = effects - 1 end
+  if parked + readers + effects == 0 and redis.call('HLEN', running) == fields + (held and 1 or 0) then
+    redis.call('DEL', running, session_key(tag, 'waiting', s))
+    return 0
+  end
+  redis.call('HDEL', running, c)
+  if held == 'r' or held == 'e' then redis.call('HSET', running, '#r', readers, '#e', effects) end
+  return parked > 0 and grant(tag, leases, s, now, cap) or 0
 end

@@ -53,13 +53,26 @@ local function class_of(tool)
   return string.match(classes, ';' .. string.gsub(tool, '[.-]', '%%%0') .. '=(%a);') or 'w'
 end
 
-local function describe(s, c, id, word, tool, payload, writes)
-  local token = redis.call('INCR', fence)
-  local attempts = 'arq:retry:' .. id
-  local attempt = redis.call('INCR', attempts)
-  redis.call('PEXPIRE', attempts, life)
+local tokens = tonumber(redis.call('GET', fence) or 0)
+local taken, leased = { [queue] = {}, [batch] = {} }, {}
+
+-- Sorted sets change once for many calls: that is most of what a claim costs.
+local function flush()
+  for source, ids in pairs(taken) do
+    if ids[1] then redis.call('ZREM', source, unpack(ids)) end
+    taken[source] = {}
+  end
+  if leased[1] then redis.call('ZADD', leases, unpack(leased)) end
+  leased = {}
+end
+
+local function describe(s, c, id, word, tool, payload, writes, attempt)
+  tokens = tokens + 1
+  local token = string.format('%.0f', tokens)
+  redis.call('SET', 'arq:retry:' .. id, attempt, 'PX', life)
   redis.call('SET', 'arq:in-progress:' .. id, token .. '/' .. ARGV[12] .. ' ' .. owner, 'PX', lease_ms + 60000)
-  redis.call('ZADD', leases, now + lease_ms, id)
+  leased[#leased + 1], leased[#leased + 2] = now + lease_ms, id
+  if limits then flush() end
   if limits and word == 'run' then enter(limits, tag, s, tool, id, life) end
   local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
   local place = session_key(tag, 'workspace', session[1] or s)
@@ -69,15 +82,14 @@ local function describe(s, c, id, word, tool, payload, writes)
     redis.call('HSET', place, 'level', session[3])
     level[1] = session[3]
   end
-  local row = { id, token, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2] }
+  local row = { id, tokens, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2] }
   if tool == 'plan.propose' or (session[2] and session[2] ~= 'normal') then add_plan(row, tag, s, now) end
   calls[#calls + 1] = row
 end
 
 local function fetch(id, key)
-  local length = quiet('STRLEN', key) or 0
-  if length > max_bytes then return '', '', 'w', 'too_large' end
-  local payload = length > 0 and quiet('GET', key) or ''
+  local payload = quiet('GETRANGE', key, 0, max_bytes) or ''
+  if #payload > max_bytes then return '', '', 'w', 'too_large' end
   local tool = seen_in(payload)
   return payload, tool, class_of(tool), 'run'
 end
@@ -103,16 +115,19 @@ local function again(id)
     word = 'cancelled'
   end
   if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now) or word end
-  describe(s, c, id, word, tool, payload, class == 'w')
+  describe(s, c, id, word, tool, payload, class == 'w', before + 1)
 end
 
 local function first(id, source)
-  redis.call('ZREM', source, id)
+  taken[source][#taken[source] + 1] = id
   local s, c = parts(id)
   if not s then return bury(id, 'not a job id of this queue') end
   local running, key = session_key(tag, 'running', s), 'arq:job:' .. id
-  if redis.call('HEXISTS', running, c) == 1 then return end
-  if redis.call('EXISTS', session_key(tag, 'done', s) .. ':' .. c) == 1 then
+  local readers, effects, parked, fields, bytes, known = counts(running, c)
+  if known then return end
+  local done, cancel = session_key(tag, 'done', s) .. ':' .. c, session_key(tag, 'cancel', s) .. ':' .. c
+  local either = redis.call('EXISTS', done, cancel) > 0
+  if either and redis.call('EXISTS', done) == 1 then
     redis.call('DEL', key)
     return
   end
@@ -121,7 +136,7 @@ local function first(id, source)
     redis.call('DEL', key)
     return bury(id, 'no payload')
   end
-  if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1 then word = 'cancelled' end
+  if either then word = 'cancelled' end
   if limits and word == 'run' then
     word = limited(limits, tag, s, tool, #payload, now) or word
     if word == 'run' then store(limits, tag, s, tool, #payload) end
@@ -129,7 +144,6 @@ local function first(id, source)
   local held = 'x'
   if word == 'run' then
     held = class == 'r' and 'r' or 'e'
-    local readers, effects, parked, _, bytes = counts(running)
     local may_start = parked == 0 and admits(held, readers, effects, cap)
     if limits and may_start then word = crowded(limits, tag, s, tool, id, leases, now) or word end
     if word ~= 'run' then
@@ -152,14 +166,15 @@ local function first(id, source)
   else
     redis.call('HSET', running, c, held)
   end
-  redis.call('PEXPIRE', running, life)
-  describe(s, c, id, word, tool, payload, class == 'w')
+  -- A new hash needs its life; one that goes on is told again now and then.
+  if fields == 0 or tokens % 64 == 0 then redis.call('PEXPIRE', running, life) end
+  describe(s, c, id, word, tool, payload, class == 'w', 1)
 end
 
 -- A producer knows this clock to about a millisecond: what is due that soon is due.
 local function due(key, n) return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, n) end
 
-local tokens = tonumber(redis.call('GET', fence) or 0)
+local claimed_before = tokens
 redis.call('DEL', bell)
 beat(workers, owner, ARGV[5], now)
 while #calls < slots and budget > 0 do
@@ -170,7 +185,7 @@ while #calls < slots and budget > 0 do
   while #calls < slots and (old[o] or new[n] or late[l]) and budget > 0 do
     budget = budget - 1
     -- Every fifth claim comes from the batch queue, so that a steady interactive load can't starve it.
-    if late[l] and ((tokens + #calls) % 5 == 4 or not (old[o] or new[n])) then
+    if late[l] and (tokens % 5 == 4 or not (old[o] or new[n])) then
       first(late[l], batch)
       l = l + 2
     elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
@@ -181,7 +196,9 @@ while #calls < slots and budget > 0 do
       n = n + 2
     end
   end
+  flush()
 end
+if tokens > claimed_before then redis.call('INCRBY', fence, tokens - claimed_before) end
 
 publish_pressure(tag, queue, batch, leases, now, ARGV[15])
 local more, wait = 0, -1

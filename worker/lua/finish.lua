@@ -17,7 +17,7 @@ local done_life, stored, audit_cap, plan_life = tonumber(ARGV[5]), tonumber(ARGV
 local tag = '{' .. q .. '}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local granted = 0
+local granted, ended, alive = 0, {}, {}
 local limits = ARGV[9] ~= '' and cjson.decode(ARGV[9])
 
 local function raise(s, c, level, reply)
@@ -42,12 +42,13 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
   local owner = redis.call('GET', 'arq:in-progress:' .. id)
   if not owner or string.match(owner, '^%d+') ~= token then return 'stale' end
   local s, c = string.match(string.sub(id, #tag + 2), '^([^:]+):([^:]+)$')
-  local replies, running = session_key(tag, 'replies', s), session_key(tag, 'running', s)
+  local replies = session_key(tag, 'replies', s)
   reply = raise(s, c, level, reply)
   redis.call('DEL', 'arq:job:' .. id, 'arq:in-progress:' .. id, 'arq:retry:' .. id, session_key(tag, 'cancel', s) .. ':' .. c)
-  redis.call('ZREM', leases, id)
+  ended[#ended + 1] = id
   local entry_id = redis.call('XADD', replies, 'MAXLEN', '~', reply_cap, '*', 'reply', reply)
-  redis.call('PEXPIRE', replies, reply_life)
+  if not alive[s] then redis.call('PEXPIRE', replies, reply_life) end
+  alive[s] = true
   local kept = #reply <= stored and reply or ''
   redis.call('SET', session_key(tag, 'done', s) .. ':' .. c, digest .. ' ' .. entry_id .. ' ' .. kept, 'PX', done_life)
   if limits then
@@ -69,11 +70,7 @@ local function finish(id, token, reply, digest, level, entry, plan, ask)
     redis.call('XADD', key, 'MAXLEN', '~', 1000, '*', 'ask', ask)
     redis.call('PEXPIRE', key, plan_life)
   end
-  local held = redis.call('HGET', running, c)
-  redis.call('HDEL', running, c)
-  if held == 'r' then redis.call('HINCRBY', running, '#r', -1) end
-  if held == 'e' then redis.call('HINCRBY', running, '#e', -1) end
-  granted = granted + grant(tag, leases, s, now, cap)
+  granted = granted + let_go(tag, leases, s, c, now, cap)
   return 'done'
 end
 
@@ -100,6 +97,7 @@ for i = 10, #ARGV, 8 do
   answer[#answer + 1] = finish(unpack(ARGV, i, i + 7))
   if ARGV[i + 5] ~= '' then last = ARGV[i + 5] end
 end
+if ended[1] then redis.call('ZREM', leases, unpack(ended)) end
 keep_head(last)
 if granted > 0 then redis.call('LPUSH', bell, 1) end
 answer[1] = granted
