@@ -64,7 +64,7 @@ _ANYBODY = Grant("ping time client|setname client|id cluster|slots")
 # What claim, finish and the other scripts run, and what the worker sends itself.
 _WORKER_COMMANDS = (
     "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
-    "get mget set incr incrby decr del exists strlen pexpire persist pttl type "
+    "get mget set incr incrby decr del exists strlen getrange pexpire persist pttl type "
     "hget hmget hgetall hkeys hset hsetnx hdel hlen hexists hincrby "
     "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim info"
 )
