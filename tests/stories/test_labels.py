@@ -173,6 +173,7 @@ def test_what_opens_nothing_raises_nothing(labelled: Fleet) -> None:
     for tool, args in (
         ("write_file", {"path": "../x", "content": "x"}),
         ("run_command", {"command": "sudo cat a.txt"}),
+        ("run_command", {"command": f"sudo echo {'ghp_' + 'a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8'}"}),
     ):
         assert isinstance(agent.call(tool, args), Denied), args
     assert view(agent).taint is PUBLIC

@@ -96,6 +96,8 @@ class PostToolResponse:
             elif reveals(output, opened):
                 level = level_of(opened, session.workspace_level, self._rules)
             (output, error), found, _ = redact_output((output, error), self._redactor)
+            if output is None and not opened and seen_by_command is None:
+                found = Level.PUBLIC  # the error can only quote what the agent itself wrote
             about = redact_output(about, self._redactor)[0]
         except Exception as failure:
             log.error("POST_TOOL_RESPONSE failed, output withheld", exc_info=failure)
