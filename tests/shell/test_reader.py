@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from worker.shell.limits import Meter, TooComplex
@@ -9,7 +11,7 @@ from worker.shell.nodes import Compound, Function, Pipeline, Redirect, Simple, T
 from worker.shell.reader import Reader
 
 
-def read(text: str) -> tuple[list[object], bool]:
+def read(text: str) -> tuple[list[tuple[str, Any, bool]], Any]:
     reader = Reader(text, Meter())
     body = reader.program()
     return [(item.op, item.node, item.background) for item in body], reader.doubt
@@ -66,7 +68,7 @@ def test_words_in_front_of_a_group_leave_it_a_group(text: str) -> None:
 def test_compound_commands(text: str, kind: str) -> None:
     items, doubt = read(text)
     assert len(items) == 1
-    node = items[0][1]  # type: ignore[index]
+    node = items[0][1]
     assert isinstance(node, Compound)
     assert node.kind == ("for" if kind == "select" else kind)
     assert not doubt
@@ -81,8 +83,8 @@ def test_functions(text: str) -> None:
 def test_heredocs_are_taken_in_order_and_commands_behind_them_are_seen() -> None:
     items, doubt = read("cat <<A <<'B'; x\n1 $y\nA\n2 $y\nB\nz")
     assert not doubt
-    assert [item[1].words for item in items] == [["cat"], ["x"], ["z"]]  # type: ignore[index]
-    first, second = items[0][1].redirects  # type: ignore[index]
+    assert [item[1].words for item in items] == [["cat"], ["x"], ["z"]]
+    first, second = items[0][1].redirects
     assert isinstance(first, Redirect)
     assert [token.kind for token in first.target if isinstance(token, Token)] == ["q", "p", "q"]
     assert second.target == [Token("q", "2 $y\n")]
@@ -106,7 +108,7 @@ def test_what_bash_refuses_is_read_with_doubt(text: str) -> None:
 def test_commands_after_nonsense_are_still_seen() -> None:
     items, doubt = read(") } fi; sudo id")
     assert doubt
-    assert items[-1][1].words == ["sudo", "id"]  # type: ignore[index]
+    assert items[-1][1].words == ["sudo", "id"]
 
 
 @pytest.mark.parametrize(

@@ -36,9 +36,8 @@ def rules_above(workspace: Workspace, base: tuple[bytes, ...]) -> bytes:
     for depth in range(len(base)):
         below = [part.decode("utf-8", "surrogateescape") for part in base[depth:]]
         for name in _NAMES:
-            for line in _read(workspace, (*base[:depth], name)).splitlines():
-                if rule := _rewritten(line, below):
-                    rules.append(rule)
+            lines = _read(workspace, (*base[:depth], name)).splitlines()
+            rules += filter(None, (_rewritten(line, below) for line in lines))
     return "\n".join(rules).encode("utf-8", "surrogateescape")
 
 
