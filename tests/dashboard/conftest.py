@@ -190,3 +190,11 @@ def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         fleet = Fleet(server.url, home, "quiet")
         yield fleet
         fleet.end()
+
+
+@pytest.fixture(scope="module")
+def quiet_dashboard(quiet: Fleet) -> Iterator[Dashboard]:
+    """A dashboard of that fleet, for tests that leave it running."""
+    started = Dashboard(quiet)
+    yield started
+    assert started.end() == 0

@@ -84,7 +84,9 @@ def staffed(watched: Fleet) -> Iterator[tuple[Dashboard, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def busy(watched: Fleet, beside: Beside) -> str:
-    """Something to see on every page. The session it is in."""
+    """Something to see on every page, and not much else: a hundred rows more would be the same to axe, and slow. The
+    session it is in."""
+    watched.redis.xtrim(keys.audit(watched.queue), maxlen=10, approximate=False)
     agent = watched.agent("busy")
     prepare_beside(beside, watched, "busy", mode="plan")
     beside(agent.complete, "plan.propose", summary="Write a file.", steps=[STEP])
@@ -117,7 +119,7 @@ def test_every_page_in_both_themes_passes_axe_and_asks_nobody_else(
 ) -> None:
     deep = [f"/calls/watched/{busy}/look", "/calls/watched/working/long", f"/sessions/watched/{busy}"]
     # The themes differ in colours alone: in the second, the pages that have all of them.
-    for scheme, paths in (("light", [*PAGES, *deep]), ("dark", ["/", "/calls", "/plans", deep[0]])):
+    for scheme, paths in (("light", [*PAGES, *deep]), ("dark", ["/", "/plans", deep[0]])):
         watcher = watch(dashboard, color_scheme=scheme)
         for path in paths:
             page = watcher.live(path)

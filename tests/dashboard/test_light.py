@@ -80,8 +80,8 @@ def reads_go_on(fleet: Fleet) -> bool:
     return reads_of(fleet) > before
 
 
-def test_nobody_who_looks_costs_nothing(quiet: Fleet, make_dashboard: MakeDashboard) -> None:
-    dashboard = make_dashboard(quiet)
+def test_nobody_who_looks_costs_nothing(quiet: Fleet, quiet_dashboard: Dashboard) -> None:
+    dashboard = quiet_dashboard
     with streams(dashboard, "queues") as (stream,):
         stream.event()
     wait_until(lambda: not reads_go_on(quiet), "the reads to stop")
@@ -90,8 +90,8 @@ def test_nobody_who_looks_costs_nothing(quiet: Fleet, make_dashboard: MakeDashbo
     assert quiet.redis.info("stats")["total_commands_processed"] - before == 1
 
 
-def test_fifty_pages_cost_one_set_of_reads(quiet: Fleet, make_dashboard: MakeDashboard) -> None:
-    dashboard = make_dashboard(quiet)
+def test_fifty_pages_cost_one_set_of_reads(quiet: Fleet, quiet_dashboard: Dashboard) -> None:
+    dashboard = quiet_dashboard
 
     def reads_during(stream: Stream, events: int) -> int:
         before = reads_of(quiet)
@@ -111,10 +111,10 @@ def test_fifty_pages_cost_one_set_of_reads(quiet: Fleet, make_dashboard: MakeDas
     assert together <= 12
 
 
-def test_every_read_is_bounded(quiet: Fleet, make_dashboard: MakeDashboard) -> None:
+def test_every_read_is_bounded(quiet: Fleet, quiet_dashboard: Dashboard) -> None:
     fleet = quiet
     put_entries(fleet, 3000, lambda n: {"id": keys.job_id(fleet.queue, f"s{n}", "c"), "kind": "denied", "code": "x"})
-    dashboard = make_dashboard(fleet)
+    dashboard = quiet_dashboard
     paths = [f"/api/{page}" for page in PAGES]
     paths += ["/api/calls?status=queued", "/api/calls?text=nothing", f"/api/calls/{fleet.queue}/s1/c"]
     paths += [f"/api/sessions/{fleet.queue}/s1", "/api/queues?window=24h"]
@@ -195,8 +195,8 @@ def test_a_silent_redis_shows_too(tmp_path: Path) -> None:
         server.kill()
 
 
-def test_a_reader_that_never_reads_holds_up_nobody(quiet: Fleet, make_dashboard: MakeDashboard) -> None:
-    dashboard = make_dashboard(quiet)
+def test_a_reader_that_never_reads_holds_up_nobody(quiet: Fleet, quiet_dashboard: Dashboard) -> None:
+    dashboard = quiet_dashboard
     place = urlsplit(dashboard.url)
     with socket.create_connection((str(place.hostname), place.port)) as deaf, streams(dashboard, "queues") as (other,):
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -206,7 +206,7 @@ def test_a_reader_that_never_reads_holds_up_nobody(quiet: Fleet, make_dashboard:
         assert dashboard.get("/api/me")["name"] == "anonymous"
 
 
-def test_what_is_gone_ends_in_unknown_and_not_in_a_retry(quiet: Fleet, make_dashboard: MakeDashboard) -> None:
-    dashboard = make_dashboard(quiet)
+def test_what_is_gone_ends_in_unknown_and_not_in_a_retry(quiet: Fleet, quiet_dashboard: Dashboard) -> None:
+    dashboard = quiet_dashboard
     answer: Any = dashboard.ask("/api/live/call?session=s&call=c")
     assert (answer.status, answer.json["error"]) == (404, "unknown")
