@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from contracts import keys
+from contracts import keys, wire
 from contracts.connection import ClusterRedis
 
 QUIET_S = 15.0
@@ -30,7 +30,8 @@ class Bell:
         if self._apart and len(queues) > 1:
             return await self._listen_apart(queues, timeout_s)
         names = [keys.bell(queue) for queue in queues]
-        rung = await self._redis.execute_command("BLPOP", *names, timeout_s)
+        # Nothing else goes over this client's shared connection, so nothing waits behind the pop.
+        rung = await wire.execute(self._redis, "BLPOP", *names, timeout_s)
         return None if rung is None else queues[names.index(rung[0].decode())]
 
     async def _listen_apart(self, queues: Sequence[str], timeout_s: float) -> str | None:
@@ -85,4 +86,5 @@ class Bell:
         for pop in self._pops.values():
             pop.cancel()
         await asyncio.gather(*self._pops.values(), return_exceptions=True)
+        wire.close(self._redis)
         await self._redis.aclose()
