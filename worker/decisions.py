@@ -72,4 +72,8 @@ def strictest(decisions: list[Decision]) -> Decision:
     """The strictest decision, the first of equals. Silence from all is deny."""
     if not decisions:
         return deny("gate", "silence", "no policy allows this call")
-    return max(decisions, key=lambda decision: decision.verdict.strictness)
+    chosen = decisions[0]
+    for decision in decisions:
+        if decision.verdict.strictness > chosen.verdict.strictness:
+            chosen = decision
+    return chosen

@@ -95,10 +95,13 @@ class PostToolResponse:
                 level = seen_by_command
             elif reveals(output, opened):
                 level = level_of(opened, session.workspace_level, self._rules)
-            (output, error), found, _ = redact_output((output, error), self._redactor)
+            # One look tells that all is clean, as it nearly always is.
+            given, found = (output, error, about), Level.PUBLIC
+            if redact_output(given, self._redactor)[0] is not given:
+                (output, error), found, _ = redact_output((output, error), self._redactor)
+                about = redact_output(about, self._redactor)[0]
             if output is None and not opened and seen_by_command is None:
                 found = Level.PUBLIC  # the error can only quote what the agent itself wrote
-            about = redact_output(about, self._redactor)[0]
         except Exception as failure:
             log.error("POST_TOOL_RESPONSE failed, output withheld", exc_info=failure)
             raise Withheld from failure

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from types import UnionType
+from typing import Any, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -50,14 +51,31 @@ def _collect(value: Any, texts: list[str]) -> None:
             _collect(key, texts)
             _collect(item, texts)
     elif isinstance(value, Struct):
-        for name in value.__struct_fields__:
-            if name == "sha256":
-                continue  # the worker's own: as a run of token characters it would cost more than a page of text
+        for name in _FIELDS.get(kind) or _fields_with_text(kind):
             item = getattr(value, name)
             if item.__class__ is str:
                 texts.append(item)
             elif item is not None:
                 _collect(item, texts)
+
+
+_FIELDS: dict[type[Struct], tuple[str, ...]] = {}
+_NO_TEXT = (int, float, bool, type(None))
+
+
+def _fields_with_text(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a struct that can hold text; found once a struct.
+
+    Without `sha256`, the worker's own: as a run of token characters it would cost more than a page of text.
+    """
+    names = []
+    for each in msgspec.structs.fields(kind):
+        union = get_origin(each.type) in (Union, UnionType)
+        parts = get_args(each.type) if union else (each.type,)
+        if each.name != "sha256" and not all(part in _NO_TEXT for part in parts):
+            names.append(each.name)
+    _FIELDS[kind] = tuple(names)
+    return _FIELDS[kind]
 
 
 def _rebuilt(value: Any, redactor: Redacts, levels: list[Level], hits: set[str]) -> Any:

@@ -18,6 +18,7 @@ from worker.workspace.faults import Outside
 _SYS_OPENAT2 = 437
 _NO_XDEV = 0x01
 _NO_MAGICLINKS = 0x02
+_NO_SYMLINKS = 0x04
 _BENEATH = 0x08
 _CACHED = 0x20
 _CONFINED = _BENEATH | _NO_MAGICLINKS | _NO_XDEV
@@ -89,11 +90,14 @@ class Opener:
                 place.close()
         raise BlockingIOError(errno.EAGAIN, "the path keeps changing")
 
-    def open_cached(self, parts: tuple[bytes, ...], flags: int) -> int | None:
-        """As `open`, if the kernel can do it without waiting for a disk or a network; else None."""
+    def open_cached(self, parts: tuple[bytes, ...], flags: int, *, links: bool = True) -> int | None:
+        """As `open`, if the kernel can do it without waiting for a disk or a network; else None.
+
+        Without `links` also None where a link stands on the way: then the parts are the path of what was opened.
+        """
         if not self.has_openat2:
             return None
-        how = _How(flags | os.O_CLOEXEC, 0, _CONFINED | _CACHED)
+        how = _How(flags | os.O_CLOEXEC, 0, _CONFINED | _CACHED | (0 if links else _NO_SYMLINKS))
         fd: int = _syscall(_SYS_OPENAT2, self._root_fd, b"/".join(parts) or b".", ctypes.byref(how), _HOW_BYTES)
         return fd if fd >= 0 else None
 

@@ -74,9 +74,11 @@ def locate(path: str, roots: tuple[str, ...]) -> Spot | None:
         InvalidPath: no bytes stand for the path.
     """
     raw = from_wire(path)
+    directory = raw.endswith((b"/", b"/.", b"/..")) or raw in (b".", b"..")
+    if not raw.startswith(b"/") and b".." not in raw:
+        return Spot(tuple(_collapse(raw)), directory)
     whole = raw if raw.startswith(b"/") else os.fsencode(roots[0]) + b"/" + raw
     parts = _collapse(whole)
-    directory = raw.endswith((b"/", b"/.", b"/..")) or raw in (b".", b"..")
     for root in roots:
         prefix = _collapse(os.fsencode(root))
         if parts[: len(prefix)] == prefix:

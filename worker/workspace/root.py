@@ -139,7 +139,12 @@ class Workspace:
             NotRegular: a FIFO, socket or device.
             OSError: IsADirectoryError for a directory.
         """
-        fd = self._opener.open_cached(spot.parts, _READ) if self._local else None
+        if not self._local:
+            return None
+        fd = self._opener.open_cached(spot.parts, _READ, links=False)
+        if fd is not None:
+            return self._regular(fd, spot, spot.relative)
+        fd = self._opener.open_cached(spot.parts, _READ)
         return None if fd is None else self._regular(fd, spot)
 
     def open_directory(self, spot: Spot) -> Opened:
@@ -203,7 +208,7 @@ class Workspace:
         above = self._canonical(place.dir_fd, Spot(()))
         return place.name or b"." if above == b"." else above + b"/" + (place.name or b".")
 
-    def _regular(self, fd: int, spot: Spot) -> Opened:
+    def _regular(self, fd: int, spot: Spot, canonical: bytes | None = None) -> Opened:
         try:
             found = os.fstat(fd)
             if stat.S_ISDIR(found.st_mode):
@@ -212,7 +217,7 @@ class Workspace:
                 raise NotRegular(kind_of(found.st_mode))
             if spot.directory:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-            return Opened(fd, found, self._canonical(fd, spot))
+            return Opened(fd, found, self._canonical(fd, spot) if canonical is None else canonical)
         except BaseException:
             os.close(fd)
             raise
