@@ -116,9 +116,12 @@ def make_dashboard() -> Iterator[Callable[..., Dashboard]]:
         each.end()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A real browser. Skipped only where none is installed; deploy/setup.sh and CI install Debian's."""
+    """A real browser, for one module: its driver leaves a running loop in this thread, which other tests must not find.
+
+    Skipped only where none is installed; deploy/setup.sh and CI install Debian's.
+    """
     if not Path(CHROMIUM).exists():
         pytest.skip(f"no browser at {CHROMIUM}: apt-get install chromium, or set TOOLREEF_TEST_CHROMIUM")
     expect.set_options(timeout=20_000)
