@@ -33,7 +33,6 @@ LONG_FILES: dict[str, tuple[int, str]] = {
 
 LONG_FUNCTIONS: dict[str, tuple[int, str]] = {
     "worker/dashboard/overview.py:problems_of": (70, "one list of what can be wrong with a queue, the worst first"),
-    "worker/tools/run_command.py:run": (55, "the life of one command, top to bottom on one screen"),
 }
 """path:function, as above."""
 
