@@ -25,7 +25,7 @@ MAX_FILE_LINES = 320  # "about 300": a file may not be rewritten for a line
 MAX_FUNCTION_LINES = 55
 
 LONG_FILES: dict[str, tuple[int, str]] = {
-    "worker/queue.py": (390, "everything of arq's Worker that has to be ours stands in one place, to compare with it"),
+    "worker/queue.py": (400, "everything of arq's Worker that has to be ours stands in one place, to compare with it"),
     "worker/shell/run.py": (345, "what a command may start, one step after the other as the shell takes them"),
     "worker/shell/reader.py": (480, "one grammar, whose productions call each other"),
 }

@@ -171,13 +171,23 @@ class FleetWorker(Worker):
         try:
             await self._settle_lost_claim(queue)
             await self._give_back(queue)
-            await self._publish(queue)
-            await self._fill(queue)
+            if self._endings and queue in self._more:
+                await self._publish_and_fill(queue)
+            else:
+                await self._publish(queue)
+                await self._fill(queue)
         except UNREACHABLE as error:
             self._away[queue] = self.loop.create_task(self._look_for(queue, error))
         else:
             self._tries.pop(queue, None)
             self._failures = 0
+
+    async def _publish_and_fill(self, queue: str) -> None:
+        """Both at once: they go out together, and Redis takes them in this order."""
+        both = await asyncio.gather(self._publish(queue), self._fill(queue), return_exceptions=True)
+        for each in both:
+            if isinstance(each, BaseException):
+                raise each
 
     async def _look_for(self, queue: str, error: BaseException | None) -> None:
         """Until the queue's server answers. Apart from the turns, which a silent server would hold up."""
@@ -224,8 +234,8 @@ class FleetWorker(Worker):
         return granted, words
 
     async def _fill(self, queue: str) -> None:
-        """Claims due calls of the queue up to the free slots."""
-        slots = self.max_jobs - len(self._running)
+        """Claims due calls into the free slots, half of all at most: so some run while Redis claims others."""
+        slots = min(self.max_jobs - len(self._running), max(1, self.max_jobs // 2))
         if self._draining or slots <= 0 or queue not in self._more:
             return
         ticket = self._unsure[queue] = uuid.uuid4().hex
