@@ -25,8 +25,9 @@ log = logging.getLogger("toolreef")
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 """What every method of Broker may raise: Redis is away or unwilling, and the same call may work later."""
 
-BELL_TIMEOUT_S = 2.05
-"""A little over two seconds: with one pop and one claim each, an idle worker stays under one command a second."""
+BELL_TIMEOUT_S = 2.25
+"""Over two seconds: with one pop and one claim each, and a ping of the quiet subscription, an idle worker stays under
+one command a second."""
 
 SCAN_BUDGET = 1000
 MAX_READ_ATTEMPTS = 3
