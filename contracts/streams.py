@@ -21,6 +21,7 @@ from contracts.calls import JobId
 from contracts.codec import decode_reply
 from contracts.replies import AnyReply, Progress, TerminalReply
 from contracts.settling import first_outcome
+from contracts.tasks import end_all
 
 BLOCK_MS = 5000
 LOOK_AT_MOST = 256
@@ -138,9 +139,7 @@ class ReplyReader:
     async def close(self) -> None:
         """Stops reading."""
         if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await end_all([self._task])
 
     async def _run(self) -> None:
         failures = 0

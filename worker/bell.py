@@ -8,6 +8,7 @@ from typing import Any
 
 from contracts import keys, wire
 from contracts.connection import ClusterRedis
+from contracts.tasks import end_all
 
 QUIET_S = 15.0
 """How long a subscription may be silent before it is asked whether it still stands."""
@@ -83,8 +84,6 @@ class Bell:
 
     async def close(self) -> None:
         """Stops waiting and closes the connections."""
-        for pop in self._pops.values():
-            pop.cancel()
-        await asyncio.gather(*self._pops.values(), return_exceptions=True)
+        await end_all(self._pops.values())
         wire.close(self._redis)
         await self._redis.aclose()

@@ -147,10 +147,9 @@ async def held_to_hooks(answer: Classified, judgement: Judgement, parts: Parts) 
         return structs.replace(answer, output=None, error=_withheld(judged, against, answer.error), level=Level.PUBLIC)
     if not held.rewritten:
         return structs.replace(answer, level=held.level)
-    again = parts.classify(
+    return parts.classify(
         held.output, answer.error, opened=(), session=judged.session, seen_by_command=held.level, about=answer.about
     )
-    return again
 
 
 def about(call: ToolCall | None) -> str:

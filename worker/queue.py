@@ -22,6 +22,7 @@ from redis.exceptions import ResponseError
 
 from contracts import keys
 from contracts.connection import is_passing
+from contracts.tasks import end_all
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker, Claimed, Ending, Turn
 from worker.executor import Running, StopReason
 from worker.metrics import Metrics
@@ -94,10 +95,7 @@ class FleetWorker(Worker):
                 self._wake.clear()
                 await self._turn()
         finally:
-            watchers += self._away.values()
-            for watcher in watchers:
-                watcher.cancel()
-            await asyncio.gather(*watchers, return_exceptions=True)
+            await end_all([*watchers, *self._away.values()])
             self._stopped.set()
 
     async def close(self) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from contracts.codec import encode
 from contracts.connection import UNREACHABLE
+from contracts.tasks import end_all
 from worker.dashboard.records import Answer
 
 Params = Mapping[str, str]
@@ -101,9 +102,7 @@ class Live:
     async def close(self) -> None:
         """Stops reading."""
         tasks = [task for topic in self._topics.values() for task in (topic.poller, topic.reading) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all(tasks)
 
     def _topic(self, view: View, params: Params) -> Topic:
         chosen = {name: params[name] for name in view.params if params.get(name)}
