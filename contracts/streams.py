@@ -101,7 +101,7 @@ class ReplyReader:
         self._sessions: dict[str, _Session] = {}
         self._waiters: dict[tuple[str, str], list[Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._read: asyncio.Future[Any] | None = None
+        self._read: asyncio.Task[Any] | None = None
         self._reading: frozenset[str] = frozenset()
         self._looked = time.monotonic()
 
@@ -138,8 +138,8 @@ class ReplyReader:
 
     async def close(self) -> None:
         """Stops reading."""
-        if self._task is not None:
-            await end_all([self._task])
+        # The read as well: one that is only asked to end may outlive its loop with the connection open.
+        await end_all(task for task in (self._task, self._read) if task is not None)
 
     async def _run(self) -> None:
         failures = 0
