@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,6 +38,26 @@ async def execute(redis: Redis, *words: Any) -> Any:
     return answer
 
 
+def begin(redis: Redis, *words: Any) -> Coroutine[Any, Any, Any]:
+    """Sends a command before this returns, if the connection stands: Redis works on it while the caller goes on.
+
+    What comes back must be awaited; it gives the answer and raises like `execute`.
+    """
+    wire = _WIRES.get(_target_of(redis, words))
+    sent = wire.pump.send(words, at_once=True) if wire is not None and wire.pump is not None else None
+    return _answer(redis, words, sent)
+
+
+async def _answer(redis: Redis, words: Command, sent: asyncio.Future[Any] | None) -> Any:
+    if sent is None:
+        return await execute(redis, *words)
+    try:
+        return await sent
+    except ServerMoved:
+        await asyncio.sleep(MOVED_DELAY_S)
+        return await execute(redis, *words)
+
+
 async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
     """The answers to commands sent in one go, in order. Refusals come back as values.
 
@@ -58,13 +78,17 @@ async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
 async def _send(redis: Redis, commands: Sequence[Command]) -> list[Any]:
     futures: list[asyncio.Future[Any]] = []
     for command in commands:
-        target = redis.at(tag_of(command)) if isinstance(redis, ClusterRedis) else redis
+        target = _target_of(redis, command)
         wire = _WIRES.get(target)
         if wire is None:
             wire = _WIRES[target] = _Wire(target)
         pump = wire.pump if wire.pump is not None and not wire.pump.closed else await wire.connect()
         futures.append(pump.send(command))
     return [await _settled(future) for future in futures]
+
+
+def _target_of(redis: Redis, command: Command) -> Redis:
+    return redis.at(tag_of(command)) if isinstance(redis, ClusterRedis) else redis
 
 
 def close(redis: Redis) -> None:
@@ -119,8 +143,11 @@ class _Pump(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport.set_protocol(self)
 
-    def send(self, words: Command) -> asyncio.Future[Any]:
-        """The answer to come. Never raises: a connection that has just ended answers with its end."""
+    def send(self, words: Command, *, at_once: bool = False) -> asyncio.Future[Any]:
+        """The answer to come. Never raises: a connection that has just ended answers with its end.
+
+        Without `at_once` uvloop holds it back until all that is ready now has run, to write once for many.
+        """
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.closed:
             future.set_exception(RedisConnectionError("the connection was lost"))
@@ -128,7 +155,11 @@ class _Pump(asyncio.Protocol):
         self._waiting.append((self._loop.time(), future))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
+        if at_once:
+            self._transport.set_write_buffer_limits(high=0)
         self._transport.write(hiredis.pack_command(tuple(words)))
+        if at_once:
+            self._transport.set_write_buffer_limits()
         return future
 
     def data_received(self, data: bytes) -> None:

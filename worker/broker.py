@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Self
 
 from msgspec import Struct, structs
@@ -174,14 +174,16 @@ class Broker:
         calls = [_read_claim(q, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
 
-    async def finish(self, queue: str, endings: Sequence[Ending]) -> tuple[int, list[str]]:
-        """Publishes endings of one queue. Returns how many calls were granted, and a word an ending: done or stale."""
+    def finish(self, queue: str, endings: Sequence[Ending]) -> Coroutine[Any, Any, tuple[int, list[str]]]:
+        """Publishes endings of one queue, from now on, and must be awaited.
+
+        That gives how many calls were granted, and a word an ending: done or stale.
+        """
         names = (keys.leases(queue), keys.bell(queue), keys.audit(queue), keys.queue(queue))
         argv: list[Any] = [queue, *self._finish_head, self.limits]
         for e in endings:
             argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan, e.ask)
-        granted, *words = await self._finish(self.redis, names, argv)
-        return granted, [word.decode() for word in words]
+        return _finished(self._finish.begin(self.redis, names, argv))
 
     async def renew(self, queue: str, claims: Sequence[Claimed], heartbeat: bytes) -> list[str]:
         """Renews leases. Returns a word a claim: kept, lost, cancel."""
@@ -310,6 +312,11 @@ def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool,
         now_ms=now_ms,
         session=session,
     )
+
+
+async def _finished(sent: Coroutine[Any, Any, Any]) -> tuple[int, list[str]]:
+    granted, *words = await sent
+    return granted, [word.decode() for word in words]
 
 
 def _text(value: bytes | None) -> str | None:

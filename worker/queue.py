@@ -34,6 +34,7 @@ STOP_AT = 0.8
 
 
 T = TypeVar("T")
+Finishing = Coroutine[Any, Any, tuple[int, list[str]]]
 Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
 
 
@@ -169,11 +170,7 @@ class FleetWorker(Worker):
         try:
             await self._settle_lost_claim(queue)
             await self._give_back(queue)
-            if self._endings and queue in self._more:
-                await self._publish_and_fill(queue)
-            else:
-                await self._publish(queue)
-                await self._fill(queue)
+            await self._publish_and_fill(queue)
         except UNREACHABLE as error:
             self._away[queue] = self.loop.create_task(self._look_for(queue, error))
         else:
@@ -181,11 +178,15 @@ class FleetWorker(Worker):
             self._failures = 0
 
     async def _publish_and_fill(self, queue: str) -> None:
-        """Both at once: they go out together, and Redis takes them in this order."""
-        both = await asyncio.gather(self._publish(queue), self._fill(queue), return_exceptions=True)
-        for each in both:
-            if isinstance(each, BaseException):
-                raise each
+        """Both go out together, and Redis takes them in this order. What is claimed starts once the next turn has sent
+        its own, so that Redis works while calls run."""
+        batch = [ending for ending in self._endings if ending.queue == queue]
+        publishing = self._published(queue, batch, self.broker.finish(queue, batch)) if batch else None
+        try:
+            await self._fill(queue)
+        finally:
+            if publishing is not None:
+                await publishing
 
     async def _look_for(self, queue: str, error: BaseException | None) -> None:
         """Until the queue's server answers. Apart from the turns, which a silent server would hold up."""
@@ -200,13 +201,10 @@ class FleetWorker(Worker):
         del self._away[queue]
         self._wake.set()
 
-    async def _publish(self, queue: str) -> None:
+    async def _published(self, queue: str, batch: list[Ending], sent: Finishing) -> None:
         """What Redis does not take now stays for the next turn, whatever it answers."""
-        batch = [ending for ending in self._endings if ending.queue == queue]
-        if not batch:
-            return
         try:
-            granted, words = await self.broker.finish(queue, batch)
+            granted, words = await sent
         except ResponseError as error:
             granted, words = await self._publish_singly(queue, batch, error)
         self._endings = _without(self._endings, batch)

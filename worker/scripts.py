@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib import resources
 from typing import Any
 
@@ -38,8 +38,16 @@ class Script:
 
     async def __call__(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Any:
         """Runs it. May raise redis.RedisError or OSError."""
+        return await self.begin(redis, names, argv)
+
+    def begin(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Coroutine[Any, Any, Any]:
+        """Has it run, from now on; what comes back must be awaited, and may raise redis.RedisError or OSError."""
+        words = ("EVALSHA", self.sha, len(names), *names, *argv)
+        return self._answer(redis, words, wire.begin(redis, *words))
+
+    async def _answer(self, redis: Redis, words: Sequence[Any], sent: Coroutine[Any, Any, Any]) -> Any:
         try:
-            return await command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
+            return await sent
         except NoScriptError:
             await redis.script_load(self.text)
-            return await command(redis, "EVALSHA", self.sha, len(names), *names, *argv)
+            return await command(redis, *words)
