@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,9 +27,8 @@ _any_decoder = msgspec.json.Decoder()
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 
 
-def encode(value: Any) -> bytes:
-    """The value as JSON bytes."""
-    return _encoder.encode(value)
+encode: Callable[[Any], bytes] = _encoder.encode
+"""The value as JSON bytes."""
 
 
 def encode_call(

@@ -16,6 +16,8 @@ class Level(enum.Enum):
 
     rank: int
     """0 for PUBLIC to 3 for RESTRICTED."""
+    word: str
+    """The value, without the half microsecond that an enum's property takes."""
 
     def __lt__(self, other: Level) -> bool:
         return self.rank < other.rank
@@ -31,7 +33,7 @@ class Level(enum.Enum):
 
 
 for _rank, _level in enumerate(Level):
-    _level.rank = _rank
+    _level.rank, _level.word = _rank, _level.value
 
 
 def highest(levels: Iterable[Level]) -> Level:

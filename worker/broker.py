@@ -6,17 +6,17 @@ import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Self
 
-from msgspec import Struct, structs
+from msgspec import structs
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from contracts import keys, wire
-from contracts.calls import JobId, Session, read_job_id
+from contracts.calls import Session
 from contracts.connection import connect
-from contracts.levels import read_level
 from contracts.tools import TOOLS, Effect
 from worker.approvals import Approvals, read_permit
 from worker.bell import Bell
+from worker.claims import Claimed, Consent, Ending, Turn, read_claim, read_text
 from worker.scripts import Script, command
 from worker.settings import Settings
 
@@ -37,54 +37,6 @@ CLASSES = ";" + "".join(
     for name, tool in TOOLS.items()
 )
 """For claim.lua: `r` read, `w` effect on the workspace, `e` effect on nothing but the session's own records."""
-
-
-class Claimed(Struct, frozen=True, kw_only=True):
-    """One call, claimed: what claim.lua found. `word` says whether it may run (`run`) or what to answer instead."""
-
-    id: str
-    job: JobId
-    queue: str
-    token: int
-    attempt: int
-    word: str
-    tool_seen: str
-    payload: bytes
-    now_ms: int
-    session: Session
-    retry_after_ms: int | None = None
-    limit: str = ""
-    """Whose limit it is over, if `word` is `rate_limited`: the tenant's, the session's or the tool's."""
-
-
-class Turn(Struct, frozen=True, kw_only=True):
-    """The answer of one claim. `due_ms` is how long until the next entry is due, or -1 when there is none."""
-
-    calls: list[Claimed]
-    more: bool
-    due_ms: int
-
-
-class Ending(Struct, frozen=True, kw_only=True):
-    """What finish.lua needs of one call that has ended."""
-
-    id: str
-    queue: str
-    token: int
-    reply: bytes
-    digest: str
-    level: str
-    audit: bytes = b""
-    plan: str = ""
-    ask: bytes = b""
-
-
-class Consent(Struct, frozen=True, kw_only=True):
-    """What became of the wish for somebody's yes: `word` is approved, rejected, none, used or stale."""
-
-    word: str = "none"
-    approver: str = ""
-    reason: str = ""
 
 
 class Broker:
@@ -171,7 +123,7 @@ class Broker:
             self.limits,
         )
         now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
-        calls = [_read_claim(q, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
+        calls = [read_claim(q, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms)
 
     def finish(self, queue: str, endings: Sequence[Ending]) -> Coroutine[Any, Any, tuple[int, list[str]]]:
@@ -234,7 +186,7 @@ class Broker:
         found = self._approvals.plan_found(q, s, row)
         now = structs.replace(
             claim.session,
-            mode=_text(mode) or "normal",
+            mode=read_text(mode) or "normal",
             plan=found.plan,
             approval=found.approval,
             approval_problem=found.problem,
@@ -279,45 +231,6 @@ class Broker:
         await self._bell.close()
 
 
-def _read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
-    job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
-    job = read_job_id(job_id.decode())
-    name = job.session
-    prepared = place is not None
-    said = word.decode().split(" ")
-    found = approvals.plan_found(queue, name, planned)
-    session = Session(
-        name=name,
-        prepared=prepared or not require_sessions,
-        workspace=place.decode(errors="replace") if prepared else name,
-        mode=_text(mode) or "normal",
-        taint=read_level(_text(taint)),
-        workspace_level=read_level(_text(level)),
-        workspace_pin=read_level(_text(pin)) if pin else None,
-        plan=found.plan,
-        approval=found.approval,
-        approval_problem=found.problem,
-    )
-    return Claimed(
-        id=job_id.decode(),
-        job=job,
-        queue=queue,
-        token=token,
-        attempt=attempt,
-        word=said[0],
-        retry_after_ms=int(said[1]) if len(said) > 1 else None,
-        limit=said[2] if len(said) > 1 else "",
-        tool_seen=tool.decode(),
-        payload=payload,
-        now_ms=now_ms,
-        session=session,
-    )
-
-
 async def _finished(sent: Coroutine[Any, Any, Any]) -> tuple[int, list[str]]:
     granted, *words = await sent
     return granted, [word.decode() for word in words]
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode(errors="replace")

@@ -73,7 +73,7 @@ def strictest(decisions: list[Decision]) -> Decision:
     if not decisions:
         return deny("gate", "silence", "no policy allows this call")
     chosen = decisions[0]
-    for decision in decisions:
+    for decision in decisions[1:]:
         if decision.verdict.strictness > chosen.verdict.strictness:
             chosen = decision
     return chosen

@@ -14,7 +14,8 @@ from contracts.levels import Level
 from contracts.replies import Error, ErrorCode
 from contracts.tools import TOOLS, Effect
 from worker.audit import AuditUnavailable
-from worker.broker import UNREACHABLE, Claimed, Consent
+from worker.broker import UNREACHABLE
+from worker.claims import Claimed, Consent
 from worker.decisions import Decision, Judged, Verdict
 from worker.failures import CallFailed, error_of
 from worker.hooks.plugins import POLICY as HOOK
@@ -89,12 +90,6 @@ def must_wait(judgement: Judgement, parts: Parts) -> bool:
     return parts.rules is not None and parts.rules.book.holds_back(judgement.judged)
 
 
-def noted(judgement: Judgement) -> dict[str, str]:
-    """What the audit stream says of the judgement, where there is something to say."""
-    found = {"policy_version": judgement.version, "approver": judgement.approver}
-    return {name: value for name, value in found.items() if value}
-
-
 def held_to_rules(answer: Classified, judgement: Judgement, opened: Sequence[str], rules: Rules) -> Classified:
     """The answer as the operator's rules let it leave: redacted, or only why it is withheld."""
     book, judged = rules.book, judgement.judged
@@ -156,11 +151,17 @@ def about(call: ToolCall | None) -> str:
     """What the call is about, for whoever looks at a list: its command, path or summary. Not redacted yet."""
     if call is None:
         return ""
-    text: str = next(
-        (getattr(call.args, name) for name in ("command", "path", "summary") if hasattr(call.args, name)), ""
-    )
+    text: str = getattr(call.args, _FIELD_ABOUT.get(type(call.args), ""), "")
     # Longer than what is kept, so that a secret across its end is still recognised.
     return text[:4096]
+
+
+_FIELD_ABOUT: dict[type, str] = {
+    tool.args: name
+    for tool in TOOLS.values()
+    for name in ("summary", "path", "command")
+    if name in tool.args.__struct_fields__
+}
 
 
 async def _consent(claim: Claimed, digest: str, parts: Parts) -> Consent:

@@ -7,7 +7,8 @@ from typing import Literal
 from contracts.codec import encode
 from contracts.levels import highest
 from contracts.replies import Progress
-from worker.broker import Broker, Claimed
+from worker.broker import Broker
+from worker.claims import Claimed
 from worker.hooks.post_tool_response import PostToolResponse, Sight
 from worker.secrets import StreamRedactor
 

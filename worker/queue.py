@@ -23,7 +23,8 @@ from redis.exceptions import ResponseError
 from contracts import keys
 from contracts.connection import is_passing
 from contracts.tasks import end_all
-from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker, Claimed, Ending, Turn
+from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker
+from worker.claims import Claimed, Ending, Turn
 from worker.executor import Running, StopReason
 from worker.metrics import Metrics
 

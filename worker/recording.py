@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, Struct, UnsetType
+
 from contracts.codec import encode
 from contracts.levels import Level
 from contracts.replies import Terminal
 from worker.audit import FileChange
-from worker.broker import Claimed
+from worker.claims import Claimed
 from worker.hooks.post_tool_response import Classified
-from worker.judging import MAX_ABOUT_CHARS, Judgement, noted
+from worker.judging import MAX_ABOUT_CHARS, Judgement
 from worker.parts import Parts
 from worker.tools.context import ToolContext
+
+
+class _Entry(Struct, kw_only=True):
+    """One entry of the audit stream."""
+
+    worker: str
+    seq: int
+    hash: str
+    id: str
+    tool: str
+    kind: str
+    code: str
+    policy: str
+    rule: str
+    level: Level
+    taint: Level
+    attempt: int
+    queued_ms: int
+    run_ms: int
+    policy_version: str | UnsetType = UNSET
+    approver: str | UnsetType = UNSET
+    about: str
 
 
 def record_end(
@@ -34,24 +58,25 @@ def record_end(
         claim.id, kind, code, answer.level, reply.taint, files=changed, opened=parts.classify.clean(opened)
     )
     return encode(
-        {
-            "worker": parts.audit.worker,
-            "seq": mark.seq,
-            "hash": mark.hash,
-            "id": claim.id,
-            "tool": reply.tool,
-            "kind": kind,
-            "code": code,
-            "policy": (error.policy if error else None) or "",
-            "rule": (error.rule if error else None) or "",
-            "level": answer.level.value,
-            "taint": reply.taint.value,
-            "attempt": claim.attempt,
-            "queued_ms": reply.queued_ms,
-            "run_ms": reply.run_ms,
-            **(noted(judgement) if judgement is not None else {}),
-            "about": answer.about[:MAX_ABOUT_CHARS],
-        }
+        _Entry(
+            worker=parts.audit.worker,
+            seq=mark.seq,
+            hash=mark.hash,
+            id=claim.id,
+            tool=reply.tool,
+            kind=kind,
+            code=code,
+            policy=(error.policy if error else None) or "",
+            rule=(error.rule if error else None) or "",
+            level=answer.level,
+            taint=reply.taint,
+            attempt=claim.attempt,
+            queued_ms=reply.queued_ms,
+            run_ms=reply.run_ms,
+            policy_version=(judgement.version if judgement else "") or UNSET,
+            approver=(judgement.approver if judgement else "") or UNSET,
+            about=answer.about[:MAX_ABOUT_CHARS],
+        )
     )
 
 

@@ -8,7 +8,8 @@ from msgspec import Struct, json, structs
 
 from contracts.tools import TOOLS, Effect
 from worker.audit import AuditUnavailable
-from worker.broker import UNREACHABLE, Claimed
+from worker.broker import UNREACHABLE
+from worker.claims import Claimed
 from worker.decisions import Verdict
 from worker.failures import CallFailed
 from worker.judging import Judgement, refusal
@@ -24,16 +25,19 @@ class Looked(Struct, frozen=True):
     writable: bool = True
 
 
+def needs_second_look(judgement: Judgement, claim: Claimed) -> bool:
+    """Whether its session is in plan mode and the call has an effect: all others cost nothing here."""
+    tool = TOOLS[judgement.judged.call.tool]
+    return claim.session.mode != "normal" and tool.effect is not Effect.READ and not tool.allowed_while_planning
+
+
 async def look_again(judgement: Judgement, digest: str, claim: Claimed, parts: Parts) -> Looked:
-    """Asks the plan gate again. For sessions in plan mode and calls with an effect only; others cost nothing.
+    """Asks the plan gate again, for what `needs_second_look`.
 
     Raises:
         CallFailed: unavailable, since the plan can't be looked up or the decision not recorded.
     """
     call = judgement.judged.call
-    tool = TOOLS[call.tool]
-    if claim.session.mode == "normal" or tool.effect is Effect.READ or tool.allowed_while_planning:
-        return Looked(judgement)
     try:
         now_ms, session = await parts.broker.look_again(claim)
     except UNREACHABLE as error:

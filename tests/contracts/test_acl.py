@@ -23,7 +23,8 @@ from contracts.orchestrator import Orchestrator
 from contracts.plans import digest_of
 from contracts.replies import Completed, Progress, TerminalReply
 from contracts.tools import PlanProposeArgs
-from worker.broker import Broker, Ending
+from worker.broker import Broker
+from worker.claims import Ending
 from worker.embedded import EmbeddedRedis, locate_server
 from worker.settings import Settings
 

@@ -14,7 +14,16 @@ from typing import Literal
 from contracts.levels import Level
 from contracts.tools import TOOLS, Effect
 from worker.audit.chain import Chain, Make
-from worker.audit.records import MAX_ARGS_CHARS, AuditMark, Decided, Dropped, FileChange, Finished, printable
+from worker.audit.records import (
+    MAX_ARGS_CHARS,
+    AuditMark,
+    Decided,
+    Dropped,
+    FileChange,
+    Finished,
+    all_printable,
+    printable,
+)
 from worker.audit.signing import AuditKey
 
 log = logging.getLogger("toolreef")
@@ -146,22 +155,23 @@ class AuditLog:
         """
         is_effect = tool not in TOOLS or TOOLS[tool].effect is Effect.EFFECT
         decided_ms = time.time_ns() // 1_000_000
+        words = all_printable(job_id, tool, args_digest, verdict, policy, rule, version, approver)
 
         def make(seq: int, _: int, prev: str) -> Decided:
             return Decided(
                 seq=seq,
                 at_ms=decided_ms,
                 prev=prev,
-                job=printable(job_id),
-                tool=printable(tool),
-                args=printable(args_digest),
-                verdict=printable(verdict),
-                policy=printable(policy),
-                rule=printable(rule),
+                job=words[0],
+                tool=words[1],
+                args=words[2],
+                verdict=words[3],
+                policy=words[4],
+                rule=words[5],
                 attempt=attempt,
                 args_text=printable(args_text, MAX_ARGS_CHARS),
-                version=printable(version),
-                approver=printable(approver),
+                version=words[6],
+                approver=words[7],
             )
 
         if hold and not is_effect and self._is_open and not self.unwritten:
@@ -184,15 +194,16 @@ class AuditLog:
 
         `files` and `opened` are already redacted; a few of each are kept.
         """
+        words = all_printable(job_id, kind, code or "")
 
         def make(seq: int, at_ms: int, prev: str) -> Finished:
             return Finished(
                 seq=seq,
                 at_ms=at_ms,
                 prev=prev,
-                job=printable(job_id),
-                outcome=printable(kind),
-                code=printable(code or ""),
+                job=words[0],
+                outcome=words[1],
+                code=words[2],
                 level=level,
                 taint=taint,
                 files=list(files[:MAX_LISTED]),
@@ -222,7 +233,8 @@ class AuditLog:
             try:
                 if not self._is_open:
                     raise OSError(0, "the audit log is closed")
-                self._write_unwritten()
+                if self._unwritten or self._dropped:
+                    self._write_unwritten()
                 if self._chain.file_bytes >= self._max_file_bytes:
                     self._chain.rotate()
                 mark = self._chain.append(*makes)

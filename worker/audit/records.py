@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -114,9 +115,8 @@ _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
-def encode(record: AnyRecord) -> bytes:
-    """The record as the bytes of its line, without the newline."""
-    return _encoder.encode(record)
+encode: Callable[[AnyRecord], bytes] = _encoder.encode
+"""The record as the bytes of its line, without the newline."""
 
 
 def decode(line: bytes) -> AnyRecord:
@@ -137,6 +137,12 @@ def printable(text: str, max_chars: int = MAX_FIELD_CHARS) -> str:
     """Text that can be written whatever an agent sent: cut to length, without lone surrogates."""
     text = text[:max_chars]
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def all_printable(*texts: str) -> Sequence[str]:
+    """Each as `printable` leaves it; nearly always nothing need be done, which one look tells."""
+    joined = "".join(texts)
+    return texts if len(joined) <= MAX_FIELD_CHARS and joined.isascii() else [printable(text) for text in texts]
 
 
 def file_name(worker: str, number: int) -> str:

@@ -30,24 +30,25 @@ class PreToolCall:
 
     async def __call__(self, judged: Judged) -> Decision:
         """The strictest decision of all policies and hooks. Never raises for what a policy or a hook does."""
-        decision = await self._judge_in_time(judged)
+        args = judged.call.args
+        if isinstance(args, RunCommandArgs) and len(args.command) > LONG_COMMAND_CHARS:
+            decision = await self._judge_on_thread(judged)
+        else:
+            decision = self._judge(judged)
         if self._hooks is None or decision.verdict is Verdict.DENY:
             return decision
         chosen = strictest([decision, *await self._hooks.before(judged)])
         return structs.replace(chosen, version=decision.version)
 
-    async def _judge_in_time(self, judged: Judged) -> Decision:
-        args = judged.call.args
-        if isinstance(args, RunCommandArgs) and len(args.command) > LONG_COMMAND_CHARS:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    return await asyncio.to_thread(self._judge, judged)
-            except TimeoutError:
-                return deny("gate", "timeout", f"the policies took longer than {self._timeout_s:g} s")
-        return self._judge(judged)
+    async def _judge_on_thread(self, judged: Judged) -> Decision:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.to_thread(self._judge, judged)
+        except TimeoutError:
+            return deny("gate", "timeout", f"the policies took longer than {self._timeout_s:g} s")
 
     def _judge(self, judged: Judged) -> Decision:
-        decisions = []
+        decisions, version = [], ""
         for name, policy in self._policies.items():
             try:
                 decision = policy(judged)
@@ -56,6 +57,6 @@ class PreToolCall:
                 decision = deny(name, "error", "the policy failed, so the call is refused")
             if decision is not None:
                 decisions.append(decision)
+                version = version or decision.version
         chosen = strictest(decisions)
-        version = next((decision.version for decision in decisions if decision.version), "")
         return chosen if chosen.version == version else structs.replace(chosen, version=version)

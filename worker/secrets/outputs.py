@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import UnionType
-from typing import Any, Protocol, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -71,7 +71,7 @@ def _fields_with_text(kind: type[Struct]) -> tuple[str, ...]:
     names = []
     for each in msgspec.structs.fields(kind):
         union = get_origin(each.type) in (Union, UnionType)
-        parts = get_args(each.type) if union else (each.type,)
+        parts = [part for part in (get_args(each.type) if union else (each.type,)) if get_origin(part) is not Literal]
         if each.name != "sha256" and not all(part in _NO_TEXT for part in parts):
             names.append(each.name)
     _FIELDS[kind] = tuple(names)

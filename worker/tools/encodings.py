@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from worker.failures import CallFailed
 from worker.tools.magic import name_of
@@ -36,11 +36,11 @@ class Encoding:
     bom: bytes = b""
     unit: int = 1
     guessed: bool = False
+    newline: bytes = field(init=False)
+    """The bytes of a line feed."""
 
-    @property
-    def newline(self) -> bytes:
-        """The bytes of a line feed."""
-        return "\n".encode(self.codec)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "newline", "\n".encode(self.codec))
 
 
 UTF_8 = Encoding("utf-8", "utf-8")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from aiofiles.threadpool import wrap
@@ -42,8 +40,10 @@ async def run(args: ReadFileArgs, context: ToolContext) -> ReadFileOutput:
     opened, output = await _open(args, context)
     with opened:
         if output is None:
-            with _telling(args, opened):
+            try:
                 output = await _of_large(opened, args)
+            except NotText as problem:
+                raise refuse(problem, printable(args.path), opened.stat.st_size) from None
     saw(context.workspace.root, context.session.name, opened, output.sha256)
     return output
 
@@ -56,26 +56,16 @@ async def _open(args: ReadFileArgs, context: ToolContext) -> tuple[Opened, ReadF
         cached = workspace.open_file_cached(spot)
     if cached and (data := _read_cached(cached)) is not None:
         context.opened.append(cached.wire_path)
-        with _telling(args, cached):
-            return cached, _of_whole(data, args)
+        return cached, _of_whole(data, args)
 
     def read() -> tuple[Opened, ReadFileOutput | None]:
         with naming(args.path, workspace):
             opened = cached or workspace.open_file(spot)
             context.opened.append(opened.wire_path)
             data = _read_small(opened)
-        with _telling(args, opened):
-            return opened, None if data is None else _of_whole(data, args)
+        return opened, None if data is None else _of_whole(data, args)
 
     return await in_thread(read)
-
-
-@contextmanager
-def _telling(args: ReadFileArgs, opened: Opened) -> Iterator[None]:
-    try:
-        yield
-    except NotText as problem:
-        raise refuse(problem, printable(args.path), opened.stat.st_size) from None
 
 
 class _Held(io.FileIO):
@@ -112,6 +102,13 @@ def _read_small(opened: Opened) -> bytes | None:
 
 
 def _of_whole(data: bytes, args: ReadFileArgs) -> ReadFileOutput:
+    try:
+        return _page_of_whole(data, args)
+    except NotText as problem:
+        raise refuse(problem, printable(args.path), len(data)) from None
+
+
+def _page_of_whole(data: bytes, args: ReadFileArgs) -> ReadFileOutput:
     encoding, text = (named(args.encoding, data), None) if args.encoding else detect_whole(data)
     tally = Tally(encoding)
     tally.add(data)

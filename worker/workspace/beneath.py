@@ -12,6 +12,7 @@ import functools
 import os
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from worker.workspace.faults import Outside
 
@@ -35,6 +36,12 @@ _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t)
 _HOW_BYTES = ctypes.sizeof(_How)
+
+
+@functools.lru_cache(maxsize=64)
+def _how(flags: int, resolve: int) -> Any:
+    """For openat2, which only reads it. Making one costs more than the call."""
+    return ctypes.byref(_How(flags, 0, resolve))
 
 
 @dataclass(slots=True)
@@ -97,8 +104,8 @@ class Opener:
         """
         if not self.has_openat2:
             return None
-        how = _How(flags | os.O_CLOEXEC, 0, _CONFINED | _CACHED | (0 if links else _NO_SYMLINKS))
-        fd: int = _syscall(_SYS_OPENAT2, self._root_fd, b"/".join(parts) or b".", ctypes.byref(how), _HOW_BYTES)
+        how = _how(flags | os.O_CLOEXEC, _CONFINED | _CACHED | (0 if links else _NO_SYMLINKS))
+        fd: int = _syscall(_SYS_OPENAT2, self._root_fd, b"/".join(parts) or b".", how, _HOW_BYTES)
         return fd if fd >= 0 else None
 
     def resolve(self, parts: tuple[bytes, ...], *, make_parents: bool = False) -> Place:

@@ -49,6 +49,8 @@ def from_wire(text: str) -> bytes:
     pieces = []
     start = 0
     try:
+        if "\\x" not in text:
+            return text.encode("utf-8", "surrogateescape")
         for found in _ESCAPE.finditer(text):
             pieces += [text[start : found.start()].encode("utf-8", "surrogateescape"), bytes.fromhex(found[1])]
             start = found.end()
@@ -73,7 +75,10 @@ def locate(path: str, roots: tuple[str, ...]) -> Spot | None:
     Raises:
         InvalidPath: no bytes stand for the path.
     """
-    raw = from_wire(path)
+    return _spot_of(from_wire(path), roots)
+
+
+def _spot_of(raw: bytes, roots: tuple[str, ...]) -> Spot | None:
     directory = raw.endswith((b"/", b"/.", b"/..")) or raw in (b".", b"..")
     if not raw.startswith(b"/") and b".." not in raw:
         return Spot(tuple(_collapse(raw)), directory)
@@ -100,7 +105,7 @@ def locate_checked(path: str, roots: tuple[str, ...]) -> Spot:
         raise InvalidPath("the path holds a NUL byte")
     if len(raw) > MAX_PATH_BYTES:
         raise InvalidPath(f"the path is {len(raw)} bytes long, {MAX_PATH_BYTES} are possible")
-    spot = locate(path, roots)
+    spot = _spot_of(raw, roots)
     if spot is None:
         raise Outside
     if len(spot.parts) > MAX_DEPTH:

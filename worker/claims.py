@@ -1,0 +1,100 @@
+"""What claim.lua and finish.lua are told and tell, as structs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from contracts.calls import JobId, Session, read_job_id
+from contracts.levels import read_level
+from worker.approvals import Approvals
+
+
+class Claimed(Struct, frozen=True, kw_only=True):
+    """One call, claimed: what claim.lua found. `word` says whether it may run (`run`) or what to answer instead."""
+
+    id: str
+    job: JobId
+    queue: str
+    token: int
+    attempt: int
+    word: str
+    tool_seen: str
+    payload: bytes
+    now_ms: int
+    session: Session
+    retry_after_ms: int | None = None
+    limit: str = ""
+    """Whose limit it is over, if `word` is `rate_limited`: the tenant's, the session's or the tool's."""
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The answer of one claim. `due_ms` is how long until the next entry is due, or -1 when there is none."""
+
+    calls: list[Claimed]
+    more: bool
+    due_ms: int
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """What finish.lua needs of one call that has ended."""
+
+    id: str
+    queue: str
+    token: int
+    reply: bytes
+    digest: str
+    level: str
+    audit: bytes = b""
+    plan: str = ""
+    ask: bytes = b""
+
+
+class Consent(Struct, frozen=True, kw_only=True):
+    """What became of the wish for somebody's yes: `word` is approved, rejected, none, used or stale."""
+
+    word: str = "none"
+    approver: str = ""
+    reason: str = ""
+
+
+def read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
+    """One row of claim.lua's answer."""
+    job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
+    job = read_job_id(job_id.decode())
+    name = job.session
+    prepared = place is not None
+    said = word.decode().split(" ")
+    found = approvals.plan_found(queue, name, planned)
+    session = Session(
+        name=name,
+        prepared=prepared or not require_sessions,
+        workspace=place.decode(errors="replace") if prepared else name,
+        mode=read_text(mode) or "normal",
+        taint=read_level(read_text(taint)),
+        workspace_level=read_level(read_text(level)),
+        workspace_pin=read_level(read_text(pin)) if pin else None,
+        plan=found.plan,
+        approval=found.approval,
+        approval_problem=found.problem,
+    )
+    return Claimed(
+        id=job_id.decode(),
+        job=job,
+        queue=queue,
+        token=token,
+        attempt=attempt,
+        word=said[0],
+        retry_after_ms=int(said[1]) if len(said) > 1 else None,
+        limit=said[2] if len(said) > 1 else "",
+        tool_seen=tool.decode(),
+        payload=payload,
+        now_ms=now_ms,
+        session=session,
+    )
+
+
+def read_text(value: bytes | None) -> str | None:
+    """What stands in Redis as text, whoever wrote it."""
+    return None if value is None else value.decode(errors="replace")
