@@ -16,7 +16,7 @@ from redis.exceptions import OutOfMemoryError
 from contracts import keys, wire
 from contracts.calls import JobId, check_name
 from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, encode, encode_call
-from contracts.connection import UNREACHABLE, QueueConnection
+from contracts.connection import QueueConnection
 from contracts.pressure import Gauge, retry_after_ms
 from contracts.replies import AnyReply, TerminalReply
 from contracts.settling import failed, first_outcome, settle_repeat
@@ -38,14 +38,12 @@ class Submitted(Struct, frozen=True):
 class Client(QueueConnection):
     """Speaks for the sessions of one queue over one event loop. Use as `async with Client.connect(url) as client`.
 
-    Submits of one loop turn share a pipeline, and one blocking XREAD serves all sessions.
+    All submits share one connection, and one blocking XREAD on another serves all sessions.
     """
 
     def __init__(self, redis: Redis, *, queue: str = "default") -> None:
         super().__init__(redis, queue=queue)
         self._reader = ReplyReader(redis, self._queue)
-        self._outbox: list[tuple[list[tuple[Any, ...]], asyncio.Future[list[Any]]]] = []
-        self._sending: set[asyncio.Task[None]] = set()
         self._gauge = Gauge(self._queue)
         self._unanswered: Counter[str] = Counter()
         self._clock_offset_ms = 0
@@ -248,33 +246,8 @@ class Client(QueueConnection):
         return _local_ms() + self._clock_offset_ms
 
     async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Commands of one caller, in order, in the pipeline of this loop turn. Errors come back as values."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Any]] = loop.create_future()
-        self._outbox.append((list(commands), future))
-        if len(self._outbox) == 1:
-            loop.call_soon(self._start_flush)
-        return await future
-
-    def _start_flush(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._flush())
-        self._sending.add(task)
-        task.add_done_callback(self._sending.discard)
-
-    async def _flush(self) -> None:
-        outbox, self._outbox = self._outbox, []
-        try:
-            answers = await wire.execute_all(self._redis, [command for commands, _ in outbox for command in commands])
-        except UNREACHABLE as error:
-            for _, future in outbox:
-                if not future.done():
-                    future.set_exception(error)
-            return
-        at = 0
-        for commands, future in outbox:
-            if not future.done():
-                future.set_result(answers[at : at + len(commands)])
-            at += len(commands)
+        """Commands of one caller, in order and in one go. Errors come back as values."""
+        return await wire.execute_all(self._redis, commands)
 
 
 def new_call_id() -> str:

@@ -16,7 +16,7 @@ from redis.exceptions import AuthenticationError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from contracts import keys
+from contracts import keys, wire
 from contracts.calls import JobId
 from contracts.codec import decode_reply
 from contracts.replies import AnyReply, Progress, TerminalReply
@@ -27,6 +27,7 @@ BLOCK_MS = 5000
 LOOK_AT_MOST = 256
 OnProgress = Callable[[Progress], None]
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
+RawEntries = list[tuple[bytes, list[bytes]]]
 
 WATCH_LIFE_S = 30.0
 """How long a session's stream is read on after its last call: joining a blocked read costs a reconnection."""
@@ -101,7 +102,8 @@ class ReplyReader:
         self._sessions: dict[str, _Session] = {}
         self._waiters: dict[tuple[str, str], list[Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
-        self._read: asyncio.Task[Any] | None = None
+        self._wire: wire.Wire | None = None
+        self._joined = False
         self._reading: frozenset[str] = frozenset()
         self._looked = time.monotonic()
 
@@ -132,14 +134,17 @@ class ReplyReader:
         self._sessions[session].used = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        elif session not in self._reading and self._read is not None:
-            self._read.cancel()
+        elif session not in self._reading and self._wire is not None:
+            # A blocked read can't be told of another stream; only its end makes room for the next.
+            self._joined = True
+            self._wire.close()
         return await waiter.future
 
     async def close(self) -> None:
         """Stops reading."""
-        # The read as well: one that is only asked to end may outlive its loop with the connection open.
-        await end_all(task for task in (self._task, self._read) if task is not None)
+        await end_all([self._task] if self._task is not None else [])
+        if self._wire is not None:
+            self._wire.close()
 
     async def _run(self) -> None:
         failures = 0
@@ -148,47 +153,47 @@ class ReplyReader:
                 answer = await self._read_once()
                 failures = 0
             except (RedisError, OSError):
+                if self._joined:
+                    continue
                 failures += 1
                 await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
                 continue
-            for name, entries in answer or ():
+            for name, entries in answer:
                 self._hand_out(name.decode().rsplit(":", 1)[1], entries)
             # By time, and not when nothing comes: one busy session must not keep the others from being looked at.
             if time.monotonic() - self._looked >= BLOCK_MS / 1000:
                 self._looked = time.monotonic()
                 await self._look_for_trimmed()
 
-    async def _read_once(self) -> list[tuple[bytes, Entries]] | None:
-        """What is new; nothing after BLOCK_MS; None where a session joined meanwhile."""
+    async def _read_once(self) -> list[tuple[bytes, RawEntries]]:
+        """What is new; nothing after BLOCK_MS. May raise redis.RedisError or OSError, also where a session joins."""
         now = time.monotonic()
         busy = {session for session, _ in self._waiters}
         for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
             del self._sessions[name]
-        streams: dict[Any, Any] = {
-            keys.replies(self._queue, name): each.position for name, each in self._sessions.items()
-        }
-        self._reading = frozenset(self._sessions)
-        if not streams:
+        if not self._sessions:
             await asyncio.sleep(0.01)
-            return None
-        self._read = asyncio.ensure_future(self._redis.xread(streams, count=1000, block=BLOCK_MS))
-        try:
-            answer: list[tuple[bytes, Entries]] = await self._read
-            return answer or []
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if current is not None and current.cancelling():
-                self._read.cancel()
-                raise
-            return None
-        finally:
-            self._read = None
+            return []
+        if self._wire is None:
+            some = keys.replies(self._queue, next(iter(self._sessions)))
+            self._wire = wire.Wire(wire.server_of(self._redis, some), BLOCK_MS / 1000 + wire.DEFAULT_TIMEOUT_S)
+        pump = await self._wire.connected()
+        # Only now, since sessions may have joined meanwhile.
+        self._reading, self._joined = frozenset(self._sessions), False
+        names = [keys.replies(self._queue, name) for name in self._sessions]
+        positions = [each.position for each in self._sessions.values()]
+        (answer,) = await pump.send([("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", *names, *positions)])
+        if isinstance(answer, BaseException):
+            raise answer
+        # By RESP3, which a URL may ask for, it is a map.
+        found: list[tuple[bytes, RawEntries]] = list(answer.items()) if isinstance(answer, dict) else answer or []
+        return found
 
-    def _hand_out(self, session: str, entries: list[tuple[bytes, dict[bytes, bytes]]]) -> None:
+    def _hand_out(self, session: str, entries: RawEntries) -> None:
         for entry_id, fields in entries:
             self._sessions[session].position = entry_id.decode()
             try:
-                reply = decode_reply(fields[b"reply"])
+                reply = decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
             except (KeyError, msgspec.DecodeError):
                 continue
             for waiter in self._waiters.get((session, reply.call), ()):

@@ -32,7 +32,7 @@ async def execute(redis: Redis, *words: Any) -> Any:
     Raises:
         redis.RedisError, OSError: Redis refused it, or is out of reach; whether it was carried out is then unknown.
     """
-    answer = (await execute_all(redis, [words]))[0]
+    (answer,) = await execute_all(redis, [words])
     if isinstance(answer, BaseException):
         raise answer
     return answer
@@ -44,22 +44,25 @@ def begin(redis: Redis, *words: Any) -> Coroutine[Any, Any, Any]:
     What comes back must be awaited; it gives the answer and raises like `execute`.
     """
     wire = _WIRES.get(_target_of(redis, words))
-    sent = wire.pump.send(words, at_once=True) if wire is not None and wire.pump is not None else None
+    pump = wire.pump if wire is not None else None
+    sent = pump.send([words], at_once=True) if pump is not None and not pump.closed else None
     return _answer(redis, words, sent)
 
 
-async def _answer(redis: Redis, words: Command, sent: asyncio.Future[Any] | None) -> Any:
+async def _answer(redis: Redis, words: Command, sent: asyncio.Future[list[Any]] | None) -> Any:
     if sent is None:
         return await execute(redis, *words)
-    try:
-        return await sent
-    except ServerMoved:
+    (answer,) = await sent
+    if isinstance(answer, ServerMoved):
         await asyncio.sleep(MOVED_DELAY_S)
         return await execute(redis, *words)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
-    """The answers to commands sent in one go, in order. Refusals come back as values.
+    """The answers to commands sent in one go, in order. Refusals, and what a loss cut off, come back as values.
 
     What a server refused because it serves these keys no longer is sent once more, to the one that does.
 
@@ -75,53 +78,80 @@ async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
     return answers
 
 
+def server_of(redis: Redis, key: str) -> Redis:
+    """The client of the server that has the key: on a cluster the queue's, else the one there is."""
+    return _target_of(redis, ("", key))
+
+
 async def _send(redis: Redis, commands: Sequence[Command]) -> list[Any]:
-    futures: list[asyncio.Future[Any]] = []
-    for command in commands:
-        target = _target_of(redis, command)
-        wire = _WIRES.get(target)
-        if wire is None:
-            wire = _WIRES[target] = _Wire(target)
-        pump = wire.pump if wire.pump is not None and not wire.pump.closed else await wire.connect()
-        futures.append(pump.send(command))
-    return [await _settled(future) for future in futures]
+    if not isinstance(redis, ClusterRedis):
+        return await (await _pump_of(redis)).send(commands)
+    places: dict[Redis, list[int]] = {}
+    for place, command in enumerate(commands):
+        places.setdefault(_target_of(redis, command), []).append(place)
+    sent = [(own, (await _pump_of(each)).send([commands[place] for place in own])) for each, own in places.items()]
+    answers: list[Any] = [None] * len(commands)
+    for own, future in sent:
+        for place, answer in zip(own, await future, strict=True):
+            answers[place] = answer
+    return answers
 
 
 def _target_of(redis: Redis, command: Command) -> Redis:
     return redis.at(tag_of(command)) if isinstance(redis, ClusterRedis) else redis
 
 
+async def _pump_of(redis: Redis) -> _Pump:
+    wire = _WIRES.get(redis)
+    if wire is None:
+        wire = _WIRES[redis] = Wire(redis)
+    return await wire.connected()
+
+
 def close(redis: Redis) -> None:
     """Ends the shared connections of a client."""
     for each in [redis, *(redis.each() if isinstance(redis, ClusterRedis) else ())]:
         wire = _WIRES.pop(each, None)
-        if wire is not None and wire.pump is not None:
-            wire.pump.end(RedisConnectionError("closed"))
+        if wire is not None:
+            wire.close()
 
 
-async def _settled(future: asyncio.Future[Any]) -> Any:
-    try:
-        return await future
-    except (RedisConnectionError, RedisTimeoutError, ResponseError) as error:
-        return error
+class Wire:
+    """One connection. Connects on first use, and anew after a loss; `timeout_s` is for each answer."""
 
-
-class _Wire:
-    """Connects on first use, and anew after a loss."""
-
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, timeout_s: float | None = None) -> None:
         self._pool: Any = redis.connection_pool
+        self._timeout_s = timeout_s or self._pool.connection_kwargs.get("socket_timeout") or DEFAULT_TIMEOUT_S
         self._connecting = asyncio.Lock()
         self.pump: _Pump | None = None
 
-    async def connect(self) -> _Pump:
+    async def connected(self) -> _Pump:
+        """What commands are sent over. May raise redis.RedisError or OSError."""
+        if self.pump is not None and not self.pump.closed:
+            return self.pump
         async with self._connecting:
             if self.pump is None or self.pump.closed:
                 connection: Any = self._pool.make_connection()
                 await connection.connect()
-                timeout_s = self._pool.connection_kwargs.get("socket_timeout") or DEFAULT_TIMEOUT_S
-                self.pump = _Pump(connection, timeout_s)
+                self.pump = _Pump(connection, self._timeout_s)
             return self.pump
+
+    def close(self) -> None:
+        """Ends the connection, and every command that waits for its answer."""
+        if self.pump is not None:
+            self.pump.end(RedisConnectionError("closed"))
+
+
+class _Sent:
+    """Commands that went out together, and the answers so far."""
+
+    __slots__ = ("answers", "at", "count", "future")
+
+    def __init__(self, count: int, at: float, future: asyncio.Future[list[Any]]) -> None:
+        self.answers: list[Any] = []
+        self.count = count
+        self.at = at
+        self.future = future
 
 
 class _Pump(asyncio.Protocol):
@@ -137,27 +167,27 @@ class _Pump(asyncio.Protocol):
         parse_error = connection._parser.parse_error
         self._reader = hiredis.Reader(protocolError=RedisConnectionError, replyError=parse_error)
         self._follows = isinstance(connection, FollowingConnection)
-        self._waiting: deque[tuple[float, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[_Sent] = deque()
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
         self._timer: asyncio.TimerHandle | None = None
         self._transport.set_protocol(self)
 
-    def send(self, words: Command, *, at_once: bool = False) -> asyncio.Future[Any]:
-        """The answer to come. Never raises: a connection that has just ended answers with its end.
+    def send(self, commands: Sequence[Command], *, at_once: bool = False) -> asyncio.Future[list[Any]]:
+        """The answers to come, errors as values. Never raises: a connection that has ended answers with its end.
 
-        Without `at_once` uvloop holds it back until all that is ready now has run, to write once for many.
+        Without `at_once` uvloop holds them back until all that is ready now has run, to write once for many.
         """
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
         if self.closed:
-            future.set_exception(RedisConnectionError("the connection was lost"))
+            future.set_result([RedisConnectionError("the connection was lost")] * len(commands))
             return future
-        self._waiting.append((self._loop.time(), future))
+        self._waiting.append(_Sent(len(commands), self._loop.time(), future))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
         if at_once:
             self._transport.set_write_buffer_limits(high=0)
-        self._transport.write(hiredis.pack_command(tuple(words)))
+        self._transport.write(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
         if at_once:
             self._transport.set_write_buffer_limits()
         return future
@@ -175,25 +205,22 @@ class _Pump(asyncio.Protocol):
         if not self._waiting:
             self.end(RedisConnectionError("Redis answered what nobody asked"))
             return
-        _, future = self._waiting.popleft()
         if self._follows and isinstance(answer, ResponseError) and is_moved(answer):
-            moved = ServerMoved(f"this server serves this no longer: {answer}")
-            if not future.done():
-                future.set_exception(moved)
-            self.end(moved)
-        elif future.done():
-            return  # nobody waits any more
-        elif isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
+            self.end(ServerMoved(f"this server serves this no longer: {answer}"))
+            return
+        sent = self._waiting[0]
+        sent.answers.append(answer)
+        if len(sent.answers) == sent.count:
+            self._waiting.popleft()
+            if not sent.future.done():  # else nobody waits any more
+                sent.future.set_result(sent.answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server or the network ended it."""
         self.end(RedisConnectionError(f"the connection was lost: {exc or 'closed by the server'}"))
 
     def end(self, error: Exception) -> None:
-        """Closes it, and fails all that waits."""
+        """Closes it, and answers all that waits with the error."""
         self.closed = True
         self._transport.abort()
         # redis-py takes a connection that still has these for one that was forgotten.
@@ -201,19 +228,19 @@ class _Pump(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(error)
+            sent = self._waiting.popleft()
+            if not sent.future.done():
+                sent.future.set_result([*sent.answers, *[error] * (sent.count - len(sent.answers))])
 
     def _look(self) -> None:
         self._timer = None
         if not self._waiting:
             return
-        left_s = self._waiting[0][0] + self._timeout_s - self._loop.time()
+        left_s = self._waiting[0].at + self._timeout_s - self._loop.time()
         if left_s <= 0:
             self.end(RedisTimeoutError("no answer in time"))
         else:
             self._timer = self._loop.call_later(left_s, self._look)
 
 
-_WIRES: WeakKeyDictionary[Redis, _Wire] = WeakKeyDictionary()
+_WIRES: WeakKeyDictionary[Redis, Wire] = WeakKeyDictionary()
