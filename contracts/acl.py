@@ -34,6 +34,7 @@ _RATE: Pattern = lambda q, s: keys.rate(q, "*")  # noqa: E731
 _STORED: Pattern = lambda q, s: keys.stored(q, "*")  # noqa: E731
 _ACTIVE: Pattern = lambda q, s: keys.active(q)  # noqa: E731
 _BELL: Pattern = lambda q, s: keys.bell(q)  # noqa: E731
+_WAKE: Pattern = lambda q, s: keys.wake(q, "*")  # noqa: E731
 _LEASES: Pattern = lambda q, s: keys.leases(q)  # noqa: E731
 _FENCE: Pattern = lambda q, s: keys.fence(q)  # noqa: E731
 _WORKERS: Pattern = lambda q, s: keys.workers(q)  # noqa: E731
@@ -128,6 +129,7 @@ ROLES: dict[str, tuple[Grant, ...]] = {
                 _LEASES,
                 _FENCE,
                 _BELL,
+                _WAKE,
                 _PRESSURE,
                 _PARKED,
                 _WORKSPACE,

@@ -52,6 +52,11 @@ def bell(q: str) -> str:
     return f"reef:{{{q}}}:bell"
 
 
+def wake(q: str, worker: str) -> str:
+    """List that wakes one worker, rung by itself. Worker only. Life: PX."""
+    return f"reef:{{{q}}}:wake:{worker}"
+
+
 def session(q: str, s: str) -> str:
     """Hash: workspace, mode, taint and its history. Writer orchestrator and worker. Life: until closed."""
     return f"reef:{{{q}}}:session:{s}"

@@ -17,6 +17,7 @@ PINNED = {
     "leases": "reef:{q}:leases",
     "fence": "reef:{q}:fence",
     "bell": "reef:{q}:bell",
+    "wake": "reef:{q}:wake:worker",
     "session": "reef:{q}:session:s",
     "running": "reef:{q}:running:s",
     "waiting": "reef:{q}:waiting:s",
