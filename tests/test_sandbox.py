@@ -340,7 +340,7 @@ def children_of(parent: int) -> list[int]:
 def test_probes_are_json() -> None:
     found = json.loads(json.dumps([each._asdict() for each in describe()]))
     assert [each["what"] for each in found] == [
-        "bash", "user namespaces", "bubblewrap", "Landlock", "seccomp", "cgroups", "sandbox bwrap", "sandbox landlock",
+        "bash", "user namespaces", "bubblewrap", "Landlock", "seccomp", "limits", "sandbox bwrap", "sandbox landlock",
         "sandbox",
     ]  # fmt: skip
     assert all(each["ok"] or each["remedy"] for each in found)

@@ -28,12 +28,12 @@ WALLS: tuple[Wall, ...] = (*TIERS, "none")
 
 
 def open_wall(wall: Wall, **options: Any) -> Sandbox:
-    """The sandbox of one tier; the test is skipped where the host does not offer it."""
+    """The sandbox of one tier, as workers have it; the test is skipped where the host does not offer it."""
     if wall == "none":
-        return detect("off", **options)
+        return detect("off", divide_cgroup=True, **options)
     tier: Tier = wall
     try:
-        return detect("require", tiers=(tier,), **options)
+        return detect("require", tiers=(tier,), divide_cgroup=True, **options)
     except SandboxUnavailable as error:
         pytest.skip(str(error))
 

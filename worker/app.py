@@ -36,7 +36,14 @@ from worker.registry import POLICIES, TOOLS
 from worker.sandbox import Sandbox, detect
 from worker.secrets.logs import redact_logs
 from worker.secrets.placeholders import SecretStore
-from worker.settings import Settings, SettingsError, denied_commands, environment_of_hooks, policy_files
+from worker.settings import (
+    Settings,
+    SettingsError,
+    denied_commands,
+    environment_of_hooks,
+    policy_files,
+    read_only_dirs,
+)
 from worker.vault import open_audit, redactor_of, secret_store
 from worker.version import version_of_product
 from worker.workspace import KeptWorkspaces, Workspace
@@ -73,7 +80,7 @@ def build_worker(settings: Settings, redis_url: str, queues: list[str]) -> Fleet
     """A worker ready to run on the current event loop."""
     broker = Broker.connect(settings, redis_url)
     metrics = Metrics()
-    sandbox = detect(settings.sandbox)
+    sandbox = detect(settings.sandbox, read_only=read_only_dirs(settings), divide_cgroup=True)
     rules = load_rules(settings)
     hooks = find_hooks(settings)
     described = describe(settings, queues, sandbox)
@@ -134,6 +141,7 @@ def limits_of(settings: Settings) -> Limits:
         processes=settings.command_processes,
         file_bytes=settings.command_file_bytes,
         output_bytes=settings.command_output_bytes,
+        workspace_bytes=settings.workspace_bytes,
     )
 
 
@@ -145,6 +153,7 @@ def describe(settings: Settings, queues: list[str], sandbox: Sandbox) -> dict[st
         "queues": queues,
         "version": version_of_product(),
         "sandbox": sandbox.tier,
+        "limits": sandbox.limits,
         "tools": sorted(TOOLS),
     }
 

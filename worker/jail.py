@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from worker import bubblewrap, landlock, seccomp
+from worker.cgroups import Cgroup, Delegated
 
 INLINE_BYTES = 100 * 1024
 """Scripts up to here are an argument of bash, which may have 128 KiB; longer ones are read from a descriptor."""
@@ -38,6 +39,7 @@ _MAX_DESCRIPTORS = 8
 _NICENESS = 5
 _ALL_DESCRIPTORS = 2**31 - 1
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_TASKS_OF_BWRAP = 2
 _PROC_FILES = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -59,14 +61,21 @@ class Prepared:
     readable: tuple[int, ...] = ()
     devices: tuple[int, ...] = ()
     limits_processes: bool = True
+    delegated: Delegated | None = None
+    """Where each command gets a cgroup of its own."""
 
 
 def prepare(plan: dict[str, Any]) -> Prepared:
-    """From the worker's plan: `tier` (bwrap, landlock, none), `bash`, and for bwrap its path `bwrap`."""
+    """From the worker's plan: `tier` (bwrap, landlock, none), `bash`, and for bwrap its path `bwrap`.
+
+    `cgroup` and `controllers` are of the cgroup that may be divided, where there is one.
+    """
     tier = plan["tier"]
     version = landlock.abi()
     # The kernel exempts root from RLIMIT_NPROC; for it the runner's watch is the limit.
     prepared = Prepared(tier, plan["bash"], b"", limits_processes=os.getuid() != 0)
+    if "cgroup" in plan:
+        prepared.delegated = Delegated(plan["cgroup"], tuple(plan["controllers"]))
     if tier == "bwrap":
         prepared.filter = seccomp.assemble(tcp=True, system_v=True)
         prepared.bwrap = plan["bwrap"]
@@ -95,10 +104,11 @@ def keep_signals_in() -> None:
     os.close(ruleset)
 
 
-def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> NoReturn:
+def become(jobs: socket.socket, prepared: Prepared, status: int, block: int, cgroup: Cgroup | None) -> NoReturn:
     """Wait for the job, then exec it. Whatever fails is said on the jobs socket."""
     try:
         os.setsid()
+        refused = _enter(cgroup)
         _die_with_parent()
         ruleset = _ruleset(prepared) if prepared.tier == "landlock" else -1
         header, descriptors = receive(jobs)
@@ -112,6 +122,8 @@ def become(jobs: socket.socket, prepared: Prepared, status: int, block: int) -> 
         argv = _bash(script)
         kept = [jobs.fileno(), script]
         _limit(job["limits"])
+        if cgroup is not None:
+            _limit_together(cgroup, refused, prepared, job["limits"])
         if prepared.tier == "bwrap":
             _exec_bwrap(job, prepared, argv, kept, status, block)
         os.fchdir(cwd)
@@ -146,6 +158,23 @@ def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors.frombytes(payload[: len(payload) - len(payload) % descriptors.itemsize])
     return data, descriptors.tolist()
+
+
+def _enter(cgroup: Cgroup | None) -> OSError | None:
+    # Before there is a job: to move costs the kernel milliseconds. What went wrong is said when there is one.
+    try:
+        if cgroup is not None:
+            cgroup.enter()
+    except OSError as error:
+        return error
+    return None
+
+
+def _limit_together(cgroup: Cgroup, refused: OSError | None, prepared: Prepared, limits: dict[str, int]) -> None:
+    if refused is not None:
+        raise refused
+    more = _TASKS_OF_BWRAP if prepared.tier == "bwrap" else 0
+    cgroup.limit(memory_bytes=limits["memory_bytes"], processes=limits["processes"] + more)
 
 
 def _close_all_but(kept: list[int]) -> None:

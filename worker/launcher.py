@@ -23,7 +23,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from worker import jail, proctree, runner
+from worker import cgroups, jail, proctree, runner
 
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_DUMPABLE = 4
@@ -67,6 +67,8 @@ def _serve(worker: socket.socket, prepared: jail.Prepared) -> NoReturn:
                 poll.unregister(descriptor)
                 os.close(runners.pop(pid))
                 _end_orphans(set(runners))
+                if prepared.delegated:
+                    cgroups.sweep(prepared.delegated.path)
         if not open_for_more or worker.fileno() not in ready:
             continue
         message, descriptors = jail.receive(worker)

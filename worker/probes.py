@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from worker import bubblewrap, landlock, seccomp
 from worker.bubblewrap import SYSTEM_PATH
+from worker.delegation import NotDelegated, find
 
 _CLONE_NEWUSER = 0x10000000
 _PR_GET_SECCOMP = 21
 _PR_SET_DUMPABLE = 4
-_CGROUP_ROOTS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -31,7 +31,7 @@ class Probe(NamedTuple):
 
 def probe() -> list[Probe]:
     """Every check of a part, each for real."""
-    checks: tuple[Callable[[], Probe], ...] = (_bash, _user_namespaces, _bubblewrap, _landlock, _seccomp, _cgroups)
+    checks: tuple[Callable[[], Probe], ...] = (_bash, _user_namespaces, _bubblewrap, _landlock, _seccomp, _limits)
     return [check() for check in checks]
 
 
@@ -85,16 +85,11 @@ def _seccomp() -> Probe:
     return Probe("seccomp", ok, f"a filter of {length} instructions" if ok else "prctl(PR_GET_SECCOMP) fails", "")
 
 
-def _cgroups() -> Probe:
-    # Nothing depends on it: limits are the runner's watch and rlimits. A memory limit around the worker still helps.
-    for root in _CGROUP_ROOTS:
-        try:
-            with open(os.path.join(root, "cgroup.controllers"), encoding="ascii") as file:
-                controllers = file.read().split()
-        except OSError:
-            continue
-        delegated = os.access(os.path.join(root, "cgroup.procs"), os.W_OK)
-        wanted = {"memory", "pids"} <= set(controllers)
-        detail = f"version 2 at {root}, {'writable' if delegated else 'read-only'}, {' '.join(controllers) or 'bare'}"
-        return Probe("cgroups", delegated and wanted, detail, "optional: give the worker's container a memory limit")
-    return Probe("cgroups", False, "no version 2 hierarchy", "optional: give the worker's container a memory limit")
+def _limits() -> Probe:
+    # Nothing depends on it: elsewhere the runner's watch and rlimits do it. Of this process' cgroup, not the workers'.
+    remedy = "optional: run the workers as a systemd unit with Delegate=memory pids (deploy/toolreef.service)"
+    try:
+        found = find()
+    except NotDelegated as problem:
+        return Probe("limits", False, f"rlimits: {problem}", remedy)
+    return Probe("limits", True, f"{found.in_words()} at {found.path}")

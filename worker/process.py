@@ -12,6 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from worker.disk_usage import Usage
+from worker.disk_watch import DiskWatch
 from worker.drain import CreateSpill, Drain, StreamEnd, readable
 from worker.endings import limits_in, signal_named
 from worker.relay import Relay, Send, Stream
@@ -23,7 +25,6 @@ log = logging.getLogger("toolreef")
 _KILL_PATIENCE_S = 5.0
 _UNKILLABLE_S = 15.0
 _EOF_PATIENCE_S = 1.0
-_DISK_LOOK_EACH_S = 0.25
 _SETUP_FAILED = 125
 
 
@@ -53,6 +54,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Size of the command's private /tmp where it has one."""
     disk_free_bytes: int = 128 * 1024**2
     """What must stay free on the workspace's file system."""
+    disk_free_files: int = 4096
+    """Files that it must still be possible to make there, where the file system has a fixed number."""
+    workspace_bytes: int = 16 * 1024**3
+    """What a workspace may hold, by what is allocated on disk; 0 for any amount."""
     drain_s: float = 0.2
     """How long what outlives the shell may go on writing."""
 
@@ -67,6 +72,8 @@ class Command:
     cwd: str
     cwd_fd: int
     env: dict[str, str]
+    usage: Usage | None = None
+    """Of the workspace; without it `Limits.workspace_bytes` is not kept."""
     writable: bool = True
     timeout_s: float | None = None
     """Shortens `Limits.wall_s`."""
@@ -82,7 +89,11 @@ class Ran:
     cancelled: bool = False
     limits_hit: list[str] = field(default_factory=list)
     killed: list[str] = field(default_factory=list)
+    held_bytes: int = 0
+    """What the workspace held when that was over its limit."""
     duration_s: float = 0.0
+    peak_bytes: int = 0
+    """The most memory that was in use; where a cgroup counts it, caches of files and the command's /tmp with it."""
     stdout: StreamEnd = field(default_factory=StreamEnd)
     stderr: StreamEnd = field(default_factory=StreamEnd)
 
@@ -109,6 +120,14 @@ class Run:
             Drain(stream, self._took, spill, keep_bytes=limits.output_bytes, spill_bytes=limits.spill_bytes)
             for stream in streams
         ]
+        self._disk = DiskWatch(
+            command.workspace_fd,
+            self._kill,
+            free_bytes=limits.disk_free_bytes,
+            free_files=limits.disk_free_files,
+            usage=command.usage,
+            workspace_bytes=limits.workspace_bytes,
+        )
         self._slot: Slot | None = None
         self._output_bytes = 0
         self._killed = False
@@ -148,8 +167,9 @@ class Run:
             self._relay.add(stream, chunk)
 
     async def _carry_out(self) -> Ran:
-        started = time.monotonic()
         loop = asyncio.get_running_loop()
+        await self._disk.begin()
+        started = time.monotonic()
         if self.ran.cancelled:
             # Before anything ran: there is nothing to end.
             return self.ran
@@ -162,7 +182,7 @@ class Run:
             timer = loop.call_later(self._timeout_s(), self._time_out)
             reading = [asyncio.create_task(drain.read()) for drain in self._drains]
             relaying = [asyncio.create_task(self._relay.run())] if self._relay else []
-            tasks = [*reading, *relaying, asyncio.create_task(self._watch_disk())]
+            tasks = [*reading, *relaying, asyncio.create_task(self._disk.run())]
             try:
                 async with asyncio.timeout(None) as self._patience:
                     report = await self._follow(slot, reading)
@@ -244,15 +264,6 @@ class Run:
             for task in reading:
                 task.add_done_callback(lambda _: slot.kill() if all(each.done() for each in reading) else None)
 
-    async def _watch_disk(self) -> None:
-        loop = asyncio.get_running_loop()
-        floor = self._limits.disk_free_bytes
-        while True:
-            await asyncio.sleep(_DISK_LOOK_EACH_S)
-            free = await loop.run_in_executor(None, _free_bytes, self._command.workspace_fd)
-            if free < floor:
-                self._kill("disk")
-
     def _conclude(self, slot: Slot, report: dict[str, Any]) -> None:
         ran = self.ran
         code = report["exit_code"]
@@ -270,8 +281,10 @@ class Run:
             ran.timed_out = False
             ran.limits_hit.remove("wall")
         ran.signal = signal_named(ran.exit_code)
-        if report["peak_bytes"] >= self._limits.memory_bytes and "memory" not in ran.limits_hit:
-            ran.limits_hit.append("memory")
+        ran.held_bytes = self._disk.held_bytes
+        ran.peak_bytes = report["peak_bytes"]
+        if report["without_cgroup"]:
+            log.warning("a command ran without a cgroup of its own: %s", report["without_cgroup"])
         if code is not None:
             said = limits_in(ran.signal, ran.exit_code, self._drains[1].capture)
             ran.limits_hit += [limit for limit in said if limit not in ran.limits_hit]
@@ -285,8 +298,3 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         if not task.cancelled() and (error := task.exception()):
             log.warning("some of a command's output was lost", exc_info=error)
-
-
-def _free_bytes(directory: int) -> int:
-    found = os.fstatvfs(directory)
-    return found.f_bavail * found.f_frsize

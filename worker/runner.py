@@ -17,6 +17,7 @@ import time
 from typing import Any, NoReturn
 
 from worker import jail, proctree
+from worker.cgroups import Cgroup
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GLANCE_EACH_S = 0.025
@@ -44,6 +45,7 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
     number = 0
     while True:
         number += 1
+        cgroup, without = _make_cgroup(prepared)
         status_read, status_write = os.pipe()
         block_read, block_write = os.pipe()
         pid = os.fork()
@@ -51,16 +53,26 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
             for unused in (status_read, block_write):
                 os.close(unused)
             control.close()
-            jail.become(jobs, prepared, status_write, block_read)
+            jail.become(jobs, prepared, status_write, block_read, cgroup)
         for unused in (status_write, block_read):
             os.close(unused)
         job = Job(control, prepared, number, pid, status_read, block_write)
+        job.cgroup, job.without_cgroup = cgroup, without
         try:
             job.follow()
         except (_Gone, OSError):
             job.end_all()
+            job.close()
             os._exit(0)
         job.close()
+
+
+def _make_cgroup(prepared: jail.Prepared) -> tuple[Cgroup | None, str]:
+    # Where none can be made any more the watch and the rlimits are what is left, and the worker says so.
+    try:
+        return Cgroup(prepared.delegated) if prepared.delegated else None, ""
+    except OSError as error:
+        return None, str(error.strerror)
 
 
 def _come_first(pid: int = 0) -> None:
@@ -83,6 +95,8 @@ class Job:
         self.pid = pid
         self.pidfd = os.pidfd_open(pid)
         self.status = status
+        self.cgroup: Cgroup | None = None
+        self.without_cgroup = ""
         self.block: int | None = block
         self.wall = b""
         self.init: int | None = None
@@ -105,6 +119,8 @@ class Job:
         for descriptor in (self.block, self.init):
             if descriptor is not None:
                 os.close(descriptor)
+        if self.cgroup is not None:
+            self.cgroup.close()
 
     def follow(self) -> None:
         """Until nothing of the job is left, and reported.
@@ -125,14 +141,24 @@ class Job:
             event="ended",
             exit_code=self.exit_code,
             killed=killed,
-            limit=self.limit,
+            limit=self._limit_hit(),
             cpu_s=self.cpu_s,
-            peak_bytes=self.peak_bytes,
+            peak_bytes=(self.cgroup.peak_bytes() if self.cgroup else 0) or self.peak_bytes,
+            without_cgroup=self.without_cgroup,
             wall=self.wall.decode("utf-8", "replace"),
         )
 
+    def _limit_hit(self) -> str | None:
+        if self.limit is None and self.cgroup is not None:
+            self.limit = self.cgroup.hit()
+        if self.limit is None and self.peak_bytes >= self.watch["memory_bytes"]:
+            self.limit = "memory"
+        return self.limit
+
     def end_all(self) -> None:
         """Kill all that is left of the tree, and wait until it is gone."""
+        if self.cgroup is not None and self.cgroup.kill() and proctree.reap(block_s=_NAMESPACE_ENDS_S):
+            return
         if self.prepared.keeps_signals_in:
             proctree.kill_every_signalled()
             return
@@ -169,7 +195,10 @@ class Job:
             if self.pidfd in ready:
                 self._ended()
                 return
-            if self.watch and (time.monotonic() >= self.look_at or self._multiplies()):
+            if self.cgroup is not None and self.watch and (limit := self.cgroup.hit()):
+                self.limit = limit
+                self.kill = True
+            elif self.watch and (time.monotonic() >= self.look_at or self._multiplies()):
                 self._look()
 
     def _ended(self) -> None:
@@ -177,7 +206,9 @@ class Job:
             raise _Gone
         _, status, used = os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        self.exit_code = code if code >= 0 else 128 - code
+        if code != -signal.SIGKILL or self.cgroup is None or self.cgroup.hit() != "memory":
+            # Else the kernel has ended all of it at once: nothing outlives the shell.
+            self.exit_code = code if code >= 0 else 128 - code
         self.cpu_s = max(self.cpu_s, used.ru_utime + used.ru_stime)
         self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
 
@@ -229,7 +260,7 @@ class Job:
         started = time.monotonic()
         self._collect_orphans()
         used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
-        cpu_s = used.cpu_s + self.orphans_cpu_s
+        cpu_s = max(used.cpu_s + self.orphans_cpu_s, self.cgroup.cpu_s() if self.cgroup else 0.0)
         self.cpu_s = max(self.cpu_s, cpu_s)
         self.peak_bytes = max(self.peak_bytes, used.memory_bytes)
         for limit, amount, allowed in (

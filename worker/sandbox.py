@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from worker import bubblewrap, landlock, seccomp
 from worker.bubblewrap import SYSTEM_PATH
+from worker.delegation import NotDelegated, claim
 from worker.probes import Probe, probe
 from worker.slots import Launch, LauncherFailed, Slot, Slots
 
@@ -63,7 +64,8 @@ class Sandbox:
     """The wall commands are run behind, and the slots they run in.
 
     `tier` is "bwrap+seccomp", "landlock+seccomp" or "none". `read_only` are directories that commands may read besides
-    the system's: the operator's word, never a call's. `problems` says why a better tier was not taken.
+    the system's: the operator's word, never a call's. `problems` says why a better tier was not taken. `limits` says
+    what keeps a command to its limits: "cgroup v2 (memory, pids)", or "rlimits" and why no cgroup does.
     """
 
     tier: str
@@ -71,6 +73,7 @@ class Sandbox:
     read_only: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     wanted: bool = True
+    limits: str = "rlimits"
     _said_at: float = field(default=0.0, repr=False)
 
     def take(self) -> Slot:
@@ -90,9 +93,16 @@ class Sandbox:
 
 
 def detect(
-    mode: SandboxMode = "require", *, read_only: tuple[str, ...] = (), tiers: tuple[Tier, ...] = TIERS
+    mode: SandboxMode = "require",
+    *,
+    read_only: tuple[str, ...] = (),
+    tiers: tuple[Tier, ...] = TIERS,
+    divide_cgroup: bool = False,
 ) -> Sandbox:
     """The best tier that the host offers, tried with its real profile. Takes some tenths of a second.
+
+    `divide_cgroup` gives each command a cgroup of its own where this process' is delegated to it: for workers, since it
+    moves all of them to a leaf.
 
     Raises:
         SandboxUnavailable: mode is `require` and no tier works.
@@ -101,15 +111,28 @@ def detect(
     if bash is None:
         raise SandboxUnavailable(f"there is no bash in {SYSTEM_PATH}", "install bash")
     problems: list[str] = []
+    cgroup, limits = _divided() if divide_cgroup else ({}, "rlimits")
     if mode != "off":
         for name, plan in _plans(tiers, bash, problems):
             try:
-                return _tried(Sandbox(f"{name}+seccomp", Slots(plan), read_only, tuple(problems)))
+                slots = Slots({**plan, **cgroup})
+                return _tried(Sandbox(f"{name}+seccomp", slots, read_only, tuple(problems), limits=limits))
             except LauncherFailed as error:
                 problems.append(f"{name}: {error}")
     if mode == "require":
         raise SandboxUnavailable("commands can't be walled in: " + "; ".join(problems), REMEDY)
-    return Sandbox("none", Slots({"tier": "none", "bash": bash}), read_only, tuple(problems), mode == "prefer")
+    slots = Slots({"tier": "none", "bash": bash, **cgroup})
+    return Sandbox("none", slots, read_only, tuple(problems), mode == "prefer", limits)
+
+
+def _divided() -> tuple[dict[str, Any], str]:
+    """What the launcher needs to know to give each command a cgroup, and what limits commands in words."""
+    try:
+        delegated = claim()
+    except NotDelegated as problem:
+        log.info("limits: rlimits: %s", problem)
+        return {}, f"rlimits: {problem}"
+    return {"cgroup": delegated.path, "controllers": delegated.controllers}, delegated.in_words()
 
 
 def describe(mode: SandboxMode = "require") -> list[Probe]:
@@ -162,14 +185,14 @@ def _tried(sandbox: Sandbox) -> Sandbox:
         LauncherFailed: it does not; the launcher has been ended.
     """
     try:
-        _self_test(sandbox.slots)
+        _self_test(sandbox.slots, sandbox.read_only)
     except BaseException:
         sandbox.close()
         raise
     return sandbox
 
 
-def _self_test(slots: Slots) -> None:
+def _self_test(slots: Slots, read_only: tuple[str, ...]) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="toolreef-") as root,
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -180,13 +203,15 @@ def _self_test(slots: Slots) -> None:
         with open(os.path.join(outside, "secret"), "w", encoding="ascii") as file:
             file.write("secret\n")
         env = {"PATH": SYSTEM_PATH, "OUTSIDE": outside, "PORT": str(listener.getsockname()[1])}
-        said, complaint = _run_blocking(slots, _SELF_TEST_SCRIPT, inside, env)
+        said, complaint = _run_blocking(slots, _SELF_TEST_SCRIPT, inside, env, read_only)
         written = os.path.exists(os.path.join(outside, "written"))
         if said != "done" or written or not os.path.exists(os.path.join(inside, "inside")):
             raise LauncherFailed(f"self-test: {said or complaint or 'no output'}"[:500])
 
 
-def _run_blocking(slots: Slots, script: str, workspace: str, env: dict[str, str]) -> tuple[str, str]:
+def _run_blocking(
+    slots: Slots, script: str, workspace: str, env: dict[str, str], read_only: tuple[str, ...]
+) -> tuple[str, str]:
     # At start there is no event loop yet, and nothing else to do.
     stdout, stdout_end = os.pipe()
     stderr, stderr_end = os.pipe()
@@ -201,6 +226,7 @@ def _run_blocking(slots: Slots, script: str, workspace: str, env: dict[str, str]
             cwd_fd=directory,
             env=env,
             limits=_SELF_TEST_LIMITS,
+            read_only=read_only,
         )
         slot.start(launch, stdout_end, stderr_end)
         os.close(stdout_end)

@@ -27,6 +27,8 @@ PATHS = (
 )
 
 
+_MADE_FOR_COMMANDS = ("/etc", "/proc", "/dev")
+
 TLS_OPTIONS = {"redis_ca": "ssl_ca_certs", "redis_cert": "ssl_certfile", "redis_key": "ssl_keyfile"}
 """Setting to the query option of redis-py's URLs."""
 
@@ -82,6 +84,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     command_file_bytes: int = 2 * 1024**3
     command_output_bytes: int = 200 * 1024
     """Kept in the reply of each of a command's streams, half of its head and half of its tail."""
+    workspace_bytes: int = 16 * 1024**3
+    """What one workspace may hold on disk, 0 for any amount. Who is over it can only make it less."""
+    read_only_dirs: str = ""
+    """Directories that commands may read besides the system's, separated by colons. Every session may read them."""
     policy_timeout_s: float = 2.0
     hooks: str = ""
     """Hooks of other packages that must be installed, by name, separated by commas. Others are asked as well."""
@@ -219,6 +225,34 @@ def policy_files(settings: Settings) -> tuple[Path, ...]:
     return tuple(Path(name).expanduser().absolute() for name in settings.policy.split(os.pathsep) if name)
 
 
+def read_only_dirs(settings: Settings) -> tuple[str, ...]:
+    """The directories that commands may read besides the system's.
+
+    Raises:
+        SettingsError: one is relative or missing, or has to do with what the settings keep from commands.
+    """
+    found = []
+    kept = {name: value for name in (*PATHS, *TLS_OPTIONS) if (value := getattr(settings, name)) is not None}
+    for text in filter(None, settings.read_only_dirs.split(os.pathsep)):
+        path = Path(text)
+        if not path.is_absolute():
+            raise SettingsError(f"TOOLREEF_READ_ONLY_DIRS: {text} is not absolute")
+        if not path.is_dir():
+            raise SettingsError(f"TOOLREEF_READ_ONLY_DIRS: {text} is no directory, or there is none")
+        real = path.resolve()
+        if any(each.is_relative_to(place) for each in (path, real) for place in _MADE_FOR_COMMANDS):
+            raise SettingsError(
+                f"TOOLREEF_READ_ONLY_DIRS: {text}: /etc, /proc and /dev are made for commands, not shown"
+            )
+        for name, value in kept.items():
+            place = value.resolve()
+            if place.is_relative_to(real) or (name in ("state", "workspaces") and real.is_relative_to(place)):
+                message = f"{text} is not apart from TOOLREEF_{name.upper()}, {value}"
+                raise SettingsError(f"TOOLREEF_READ_ONLY_DIRS: {message}")
+        found.append(os.path.normpath(text))
+    return tuple(found)
+
+
 def denied_commands(settings: Settings) -> tuple[str, ...]:
     """The first words of each command that is denied by a setting."""
     return tuple(words.strip() for words in settings.deny_commands.split(",") if words.strip())
@@ -256,8 +290,9 @@ def _name_variable(message: str) -> str:
 def _check_ranges(settings: Settings) -> None:
     counts = ("concurrency", "session_readers", "replies_kept", "hook_processes", "command_processes")
     for name in (*counts, *(each for each in Settings.__struct_fields__ if "max_" in each or each.endswith("_bytes"))):
-        if getattr(settings, name) < 1:
-            raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least 1")
+        lowest = 0 if name == "workspace_bytes" else 1
+        if getattr(settings, name) < lowest:
+            raise SettingsError(f"TOOLREEF_{name.upper()}: must be at least {lowest}")
     if settings.hook_memory_mb < 64:
         raise SettingsError("TOOLREEF_HOOK_MEMORY_MB: must be at least 64")
     for name in Settings.__struct_fields__:

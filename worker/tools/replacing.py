@@ -19,8 +19,9 @@ from worker.failures import CallFailed
 from worker.tools.context import ToolContext
 from worker.tools.naming import naming
 from worker.tools.offload import FILES, effect_in_thread, in_thread
+from worker.tools.room import require_room
 from worker.tools.seen import saw
-from worker.workspace import Conflict, InvalidPath, Opened, Place, Replacement, Workspace, is_hidden, printable, to_wire
+from worker.workspace import Conflict, InvalidPath, Opened, Place, Replacement, is_hidden, printable, to_wire
 
 MAX_DATA_IN_ONE_HOP_BYTES = 1024 * 1024
 MAX_HASHED_BEFORE_BYTES = 16 * 1024 * 1024
@@ -109,7 +110,7 @@ async def replace(
     """
     stop = threading.Event()
     for _ in range(_ATTEMPTS):
-        change = _Change(context.workspace, path, draft, stop, make_parents=make_parents, may_create=may_create)
+        change = _Change(context, path, draft, stop, make_parents=make_parents, may_create=may_create)
         try:
             if not await effect_in_thread(change.begin, stop):
                 await change.write_large()
@@ -138,7 +139,7 @@ class _Change:
 
     def __init__(
         self,
-        workspace: Workspace,
+        context: ToolContext,
         path: str,
         draft: Draft,
         stop: threading.Event,
@@ -146,7 +147,8 @@ class _Change:
         make_parents: bool,
         may_create: bool,
     ) -> None:
-        self._workspace = workspace
+        self._workspace = context.workspace
+        self._allowed_bytes = context.limits.workspace_bytes
         self._wire_path = path
         self._draft = draft
         self._stop = stop
@@ -180,6 +182,7 @@ class _Change:
                 current = Current(replacement.fd, replacement.stat, self.path)
                 data = self._draft(current)
                 if data is not None:
+                    require_room(self._workspace.usage, self._allowed_bytes, self._wire_path, current.stat, len(data))
                     self.before = "?" if current.size > MAX_HASHED_BEFORE_BYTES else current.sha256() or ""
             except BaseException:
                 replacement.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import time
@@ -15,12 +16,15 @@ from worker.process import Command, Ran, Run
 from worker.secrets.placeholders import NotGiven
 from worker.slots import LauncherFailed
 from worker.tools.context import ToolContext
+from worker.tools.offload import FILES
 from worker.tools.spilled import Spill
-from worker.workspace import InvalidPath, Outside, Workspace
+from worker.workspace import InvalidPath, Outside, Scratch, Workspace
 
+_REMOVAL_PATIENCE_S = 1.0
 _HINT_OF_LIMIT = {
     "wall": "give it a longer timeout_s if that is allowed, or do less at once",
     "output": "write the output to a file and read parts of it",
+    "workspace": "remove something: commands run even now, as long as they do not make it more",
 }
 
 _ENVIRONMENT = {
@@ -64,6 +68,7 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
     """
     script, secrets = _script(args, context)
     place, spill = _enter(context.workspace, args.cwd), Spill(context)
+    scratch = _make_scratch(context)
     try:
         running = Run(
             Command(
@@ -72,7 +77,8 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
                 workspace_fd=place.workspace_fd,
                 cwd=place.cwd,
                 cwd_fd=place.cwd_fd,
-                env={**_environment(context, place.cwd), **secrets},
+                env={**_environment(context, place.cwd, scratch), **secrets},
+                usage=context.workspace.usage,
                 writable=context.writable,
                 timeout_s=_timeout_s(args, context),
             ),
@@ -93,6 +99,8 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
     finally:
         place.close()
         spill.close()
+        if scratch is not None:
+            await _remove(scratch)
     answer = _answer(ran)
     if ran.timed_out:
         raise CallFailed(
@@ -161,19 +169,30 @@ def _open_directory(workspace: Workspace, path: str, what: str) -> int:
         raise
 
 
-def _environment(context: ToolContext, cwd: str) -> dict[str, str]:
+def _environment(context: ToolContext, cwd: str, scratch: Scratch | None) -> dict[str, str]:
     root = context.workspace.root
-    tmp = "/tmp" if context.sandbox.tier.startswith("bwrap") else _own_tmp(context.workspace)  # noqa: S108
+    tmp = os.path.join(root, os.fsdecode(scratch.path)) if scratch else "/tmp" if _has_tmp(context) else root  # noqa: S108
     return {**_ENVIRONMENT, "HOME": root, "PWD": cwd, "TMPDIR": tmp, "USER": "agent", "LOGNAME": "agent"}
 
 
-def _own_tmp(workspace: Workspace) -> str:
+def _has_tmp(context: ToolContext) -> bool:
+    return context.sandbox.tier.startswith("bwrap")
+
+
+def _make_scratch(context: ToolContext) -> Scratch | None:
     # Where there is no private /tmp, temporary files go beneath the workspace.
+    if _has_tmp(context) or not context.writable:
+        return None
     try:
-        workspace.place(workspace.locate(".toolreef/tmp/x"), make_parents=True).close()
+        return context.workspace.make_scratch()
     except (OSError, Outside):
-        return workspace.root
-    return os.path.join(workspace.root, ".toolreef", "tmp")
+        return None
+
+
+async def _remove(scratch: Scratch) -> None:
+    # A command may leave very much there: its answer waits for a moment, what is left goes while others run.
+    removing = asyncio.get_running_loop().run_in_executor(FILES, scratch.remove)
+    await asyncio.wait({removing}, timeout=_REMOVAL_PATIENCE_S)
 
 
 def _timeout_s(args: RunCommandArgs, context: ToolContext) -> float | None:
@@ -193,6 +212,8 @@ def _answer(ran: Ran) -> RunCommandOutput:
             notes.append(f"{end.spill} has the beginning of {name} only")
         elif end.spill:
             notes.append(f"{end.spill} has the whole of {name}")
+    if ran.held_bytes:
+        notes.append(f"the workspace held {ran.held_bytes} bytes, which is more than it may")
     hints = [f"limit {limit}: {_HINT_OF_LIMIT[limit]}" for limit in ran.limits_hit if limit in _HINT_OF_LIMIT]
     return RunCommandOutput(
         stdout=ran.stdout.text,

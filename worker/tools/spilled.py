@@ -33,7 +33,7 @@ class Spill:
         try:
             if not self._trimmed:
                 self._trimmed = True
-                spills.trim(max_bytes=_SPILLS_BYTES, max_age_s=_SPILLS_AGE_S)
+                spills.trim(max_bytes=self._max_bytes(), max_age_s=_SPILLS_AGE_S)
             try:
                 made = spills.create(name)
             except FileExistsError:
@@ -42,6 +42,11 @@ class Spill:
             return None  # a full disk, or a command that made .toolreef something else: the reply says what is missing
         self._open.append(os.dup(made[0]))
         return made
+
+    def _max_bytes(self) -> int:
+        # A small workspace is not to be filled by what is kept for the agent's convenience.
+        allowed = self._context.limits.workspace_bytes
+        return min(_SPILLS_BYTES, allowed // 8) if allowed else _SPILLS_BYTES
 
     async def redact(self) -> None:
         """Puts the names of secrets in their places."""

@@ -17,6 +17,7 @@ from worker.workspace.kept import KeptWorkspaces
 from worker.workspace.names import Spot, from_wire, locate, printable, to_wire
 from worker.workspace.replacement import Replacement
 from worker.workspace.root import STATE_DIRECTORY, Opened, Workspace, is_hidden
+from worker.workspace.scratch import Scratch
 from worker.workspace.temps import is_temp
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Place",
     "ReadOnly",
     "Replacement",
+    "Scratch",
     "Spot",
     "Stopped",
     "Workspace",

@@ -9,9 +9,11 @@ import stat
 from dataclasses import dataclass
 from types import TracebackType
 
+from worker.disk_usage import Usage
 from worker.workspace.beneath import Opener, Place
 from worker.workspace.faults import NotRegular, Outside, kind_of
 from worker.workspace.names import Spot, locate_checked, to_wire
+from worker.workspace.scratch import Scratch, make_scratch, sweep_scratch
 from worker.workspace.spill import Spills
 from worker.workspace.temps import is_temp, sweep_tree
 
@@ -67,6 +69,7 @@ class Workspace:
         self._opener = Opener(root_fd, tuple(map(os.fsencode, roots)))
         self._local = _file_system_of(root_fd) in _LOCAL_FILE_SYSTEMS
         self.spills = Spills(self._opener)
+        self._usage: Usage | None = None
 
     @classmethod
     def open(cls, root: str, *, create: bool = True) -> Workspace:
@@ -106,6 +109,13 @@ class Workspace:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+    @property
+    def usage(self) -> Usage:
+        """How much all of it takes on disk."""
+        if self._usage is None:
+            self._usage = Usage(self._root_fd)
+        return self._usage
 
     def locate(self, path: str) -> Spot:
         """Where a wire path points, by its text alone.
@@ -200,8 +210,18 @@ class Workspace:
         return self._opener.enter(dir_fd, name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
     def sweep(self, *, budget_s: float = 5.0) -> int:
-        """Removes temporary files of writers that died; how many. Blocking, at most about `budget_s` long."""
-        return sweep_tree(self._root_fd, budget_s=budget_s)
+        """Removes temporary files of writers and commands that died; how many. Blocking, about `budget_s` at most."""
+        swept = sweep_scratch(self._opener, self._root_fd, budget_s=budget_s / 2)
+        return swept + sweep_tree(self._root_fd, budget_s=budget_s / 2)
+
+    def make_scratch(self) -> Scratch:
+        """A directory for one command's temporary files.
+
+        Raises:
+            OSError: it can't be made.
+            Outside: `.toolreef` was made to lead out of the workspace.
+        """
+        return make_scratch(self._opener)
 
     def path_of(self, place: Place) -> bytes:
         """The canonical path of a place, from the root."""

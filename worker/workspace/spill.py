@@ -34,7 +34,7 @@ class Spills:
         try:
             for parent, made in place.made:
                 if made == _HOME[0]:
-                    _keep_from_git(parent)
+                    keep_from_git(parent)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(place.name or b".", flags, 0o600, dir_fd=place.dir_fd)
         finally:
@@ -80,7 +80,8 @@ class Spills:
         return removed
 
 
-def _keep_from_git(parent_fd: int) -> None:
+def keep_from_git(parent_fd: int) -> None:
+    """Has git overlook the state directory that was just made in an open directory."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with suppress(OSError), os.fdopen(os.open(b".toolreef/.gitignore", flags, 0o644, dir_fd=parent_fd), "wb") as file:
         file.write(b"*\n")

@@ -43,10 +43,13 @@ def sweep_tree(root_fd: int, *, budget_s: float = 5.0) -> int:
     """`sweep_directory` for a whole tree, links not followed, at most `budget_s` long; how many files it removed."""
     end = time.monotonic() + budget_s
     removed = 0
-    for _, _, names, dir_fd in os.fwalk(b".", dir_fd=root_fd):
-        removed += sum(_remove_if_dead(dir_fd, name) for name in names if is_temp(name))
-        if time.monotonic() > end:
-            break
+    try:
+        for _, _, names, dir_fd in os.fwalk(b".", dir_fd=root_fd):
+            removed += sum(_remove_if_dead(dir_fd, name) for name in names if is_temp(name))
+            if time.monotonic() > end:
+                break
+    except (OSError, RecursionError):
+        pass  # a directory that vanished, or a tree of a depth that only malice makes
     return removed
 
 
@@ -57,7 +60,7 @@ def _remove_if_dead(dir_fd: int, name: bytes) -> bool:
         return False  # gone, or not ours to judge
     try:
         found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or not _is_dead(fd, name, found.st_mtime):
+        if not stat.S_ISREG(found.st_mode) or not is_dead(fd, name, found.st_mtime):
             return False
         os.unlink(name, dir_fd=dir_fd)
     except OSError:
@@ -67,7 +70,8 @@ def _remove_if_dead(dir_fd: int, name: bytes) -> bool:
     return True
 
 
-def _is_dead(fd: int, name: bytes, modified: float) -> bool:
+def is_dead(fd: int, name: bytes, modified: float) -> bool:
+    """Whether the maker of an open temporary file or directory is gone. If so, `fd` holds its lock from now on."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
