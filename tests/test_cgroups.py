@@ -23,7 +23,7 @@ from worker import delegation
 from worker.cgroups import Cgroup, Delegated, sweep
 from worker.delegation import NotDelegated, claim, find
 from worker.process import Limits
-from worker.sandbox import Sandbox
+from worker.sandbox import Sandbox, detect
 from worker.slots import Slots
 from worker.workspace import Workspace
 
@@ -207,6 +207,16 @@ def test_a_command_that_can_not_be_put_in_does_not_run(tmp_path: Path) -> None:
         assert list((tmp_path / "ws").glob("ran")) == []
 
 
+def test_a_cgroup_that_can_not_be_used_is_found_out_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.sandbox.claim", lambda: Delegated(str(tmp_path), ("memory", "pids")))
+    sandbox = detect("off", divide_cgroup=True)
+    sandbox.close()
+    assert sandbox.limits == "rlimits: open cgroup.procs: No such file or directory"
+    assert list(tmp_path.iterdir()) == []
+
+
 class commands_in:  # noqa: N801 - used as a function
     """Commands of one tier, each in a cgroup of its own below the given one."""
 
@@ -326,7 +336,8 @@ def test_memory_that_no_process_shows_is_counted(commands: Commands, real: Deleg
 def test_a_memory_hog_ends_with_all_of_its_tree(commands: Commands, real: Delegated) -> None:
     limited(real, "memory")
     output = commands.run("sleep 60 & tail /dev/zero; sleep 60", limits=Limits(memory_bytes=64 * MIB, wall_s=60))
-    assert (output.exit_code, output.signal, output.limits_hit, output.notes) == (137, "KILL", ["memory"], [])
+    assert (output.exit_code, output.signal, output.limits_hit) == (137, "KILL", ["memory"])
+    assert output.notes == [f"it was seen to use {64 * MIB} bytes of memory"]
 
 
 def test_caches_of_files_give_way(commands: Commands, real: Delegated) -> None:

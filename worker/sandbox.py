@@ -111,7 +111,7 @@ def detect(
     if bash is None:
         raise SandboxUnavailable(f"there is no bash in {SYSTEM_PATH}", "install bash")
     problems: list[str] = []
-    cgroup, limits = _divided() if divide_cgroup else ({}, "rlimits")
+    cgroup, limits = _divided(bash) if divide_cgroup else ({}, "rlimits")
     if mode != "off":
         for name, plan in _plans(tiers, bash, problems):
             try:
@@ -125,14 +125,21 @@ def detect(
     return Sandbox("none", slots, read_only, tuple(problems), mode == "prefer", limits)
 
 
-def _divided() -> tuple[dict[str, Any], str]:
-    """What the launcher needs to know to give each command a cgroup, and what limits commands in words."""
+def _divided(bash: str) -> tuple[dict[str, Any], str]:
+    """What the launcher needs to know to give each command a cgroup, tried once, and what limits commands in words."""
     try:
         delegated = claim()
-    except NotDelegated as problem:
+        plan = {"cgroup": delegated.path, "controllers": delegated.controllers}
+        slots = Slots({"tier": "none", "bash": bash, **plan})
+        try:
+            with tempfile.TemporaryDirectory(prefix="toolreef-") as place:
+                _run_blocking(slots, "true", place, {}, ())
+        finally:
+            slots.close()
+    except (NotDelegated, LauncherFailed) as problem:
         log.info("limits: rlimits: %s", problem)
         return {}, f"rlimits: {problem}"
-    return {"cgroup": delegated.path, "controllers": delegated.controllers}, delegated.in_words()
+    return plan, delegated.in_words()
 
 
 def describe(mode: SandboxMode = "require") -> list[Probe]:
@@ -228,9 +235,11 @@ def _run_blocking(
             limits=_SELF_TEST_LIMITS,
             read_only=read_only,
         )
-        slot.start(launch, stdout_end, stderr_end)
-        os.close(stdout_end)
-        os.close(stderr_end)
+        try:
+            slot.start(launch, stdout_end, stderr_end)
+        finally:
+            os.close(stdout_end)
+            os.close(stderr_end)
         report: dict[str, Any] | None = None
         deadline = time.monotonic() + _SELF_TEST_TIMEOUT_S
         while report is None or report["event"] != "ended":

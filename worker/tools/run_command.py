@@ -212,6 +212,8 @@ def _answer(ran: Ran) -> RunCommandOutput:
             notes.append(f"{end.spill} has the beginning of {name} only")
         elif end.spill:
             notes.append(f"{end.spill} has the whole of {name}")
+    if "memory" in ran.limits_hit and ran.peak_bytes:
+        notes.append(f"it was seen to use {ran.peak_bytes} bytes of memory")
     if ran.held_bytes:
         notes.append(f"the workspace held {ran.held_bytes} bytes, which is more than it may")
     hints = [f"limit {limit}: {_HINT_OF_LIMIT[limit]}" for limit in ran.limits_hit if limit in _HINT_OF_LIMIT]
