@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from tests.tools.conftest import as_nobody, give_to_nobody
 from worker.disk_usage import SLACK_BYTES, Usage, tree_bytes
+from worker.disk_watch import DiskWatch, is_full
 
 MIB = 1024**2
 
@@ -154,3 +156,33 @@ def test_who_is_over_may_not_add_a_little_each_time(root: Path) -> None:
         overhead = found - int(size * MIB)
         expected = 4 * MIB if lowest is None else int(lowest * MIB) + overhead + SLACK_BYTES
         assert usage.ceiling(4 * MIB) == expected, size
+
+
+@pytest.mark.parametrize(
+    "free_blocks, files, free_files, full",
+    [
+        (32768, 1 << 20, 4096, False),
+        (32767, 1 << 20, 4096, True),
+        (32768, 1 << 20, 4095, True),
+        (32768, 1600, 100, False),
+        (32768, 1600, 99, True),
+        (32768, 0, 0, False),
+    ],
+)
+def test_a_file_system_is_full_when_bytes_or_files_run_out(
+    free_blocks: int, files: int, free_files: int, full: bool
+) -> None:
+    """Some have no fixed number of files, some a small one."""
+    found = os.statvfs_result((4096, 4096, 10**6, free_blocks, free_blocks, files, free_files, free_files, 0, 255))
+    assert is_full(found, 128 * MIB, 4096) == full
+
+
+def test_a_workspace_that_can_not_be_looked_at_holds_nothing_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fd = os.open(tmp_path / "file", os.O_RDONLY | os.O_CREAT)
+    usage = Usage(fd)
+    watch = DiskWatch(fd, pytest.fail, free_bytes=0, free_files=0, usage=usage, workspace_bytes=1)
+    asyncio.run(asyncio.wait_for(watch.begin(), 5))
+    os.close(fd)
+    assert "a workspace's size can't be told: Not a directory" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -10,7 +11,10 @@ from typing import Literal
 
 from worker.disk_usage import Usage
 
+log = logging.getLogger("toolreef")
+
 _GLANCE_EACH_S = 0.25
+_PATIENCE_S = 10.0
 _LOOK_AT_MOST_EACH_COSTS = 4.0
 _LOOK_EACH_COSTS = 20.0
 _FASTEST_BYTES_PER_S = 1024**3
@@ -52,7 +56,8 @@ class DiskWatch:
         if usage is None:
             return
         if usage.bytes is None or usage.bytes > self._allowed:
-            await asyncio.wrap_future(usage.look())
+            # A disk that hangs holds up its own commands, not for ever and nobody else's.
+            await asyncio.wait({asyncio.ensure_future(self._look(usage))}, timeout=_PATIENCE_S)
         elif usage.is_due:
             usage.look()
         self._ceiling = usage.ceiling(self._allowed)
@@ -65,15 +70,22 @@ class DiskWatch:
             await asyncio.sleep(_GLANCE_EACH_S)
             found = await loop.run_in_executor(None, os.fstatvfs, self._directory_fd)
             free = found.f_bavail * found.f_frsize
-            if free < self._free_bytes or (found.f_files and found.f_favail < self._free_files):
+            if is_full(found, self._free_bytes, self._free_files):
                 self._over("disk")
             if self._usage is not None and self._must_look(self._usage, free):
                 self._free_at_look = free
-                held = await asyncio.wrap_future(self._usage.look())
-                if held > self._ceiling:
+                held = await self._look(self._usage)
+                if held is not None and held > self._ceiling:
                     self.held_bytes = held
                     self._over("workspace")
                 self._plan_next(self._usage)
+
+    async def _look(self, usage: Usage) -> int | None:
+        try:
+            return await asyncio.wrap_future(usage.look())
+        except OSError as error:
+            log.warning("a workspace's size can't be told: %s", error.strerror)
+            return None
 
     def _must_look(self, usage: Usage, free: int) -> bool:
         if self._free_at_look is None:
@@ -89,3 +101,9 @@ class DiskWatch:
         fills_s = max(0, self._ceiling - (usage.bytes or 0)) / _FASTEST_BYTES_PER_S
         self._due = now + max(fills_s, _LOOK_EACH_COSTS * usage.cost_s)
         self._not_before = now + _LOOK_AT_MOST_EACH_COSTS * usage.cost_s
+
+
+def is_full(found: os.statvfs_result, free_bytes: int, free_files: int) -> bool:
+    """Whether less is free than must stay; of files never more than a sixteenth of all that there can be."""
+    files = min(free_files, found.f_files // 16)
+    return found.f_bavail * found.f_frsize < free_bytes or found.f_favail < files

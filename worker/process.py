@@ -55,7 +55,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     disk_free_bytes: int = 128 * 1024**2
     """What must stay free on the workspace's file system."""
     disk_free_files: int = 4096
-    """Files that it must still be possible to make there, where the file system has a fixed number."""
+    """Files that it must still be possible to make there, where the file system has a fixed number of many."""
     workspace_bytes: int = 16 * 1024**3
     """What a workspace may hold, by what is allocated on disk; 0 for any amount."""
     drain_s: float = 0.2
