@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 from collections.abc import Callable
@@ -200,6 +201,21 @@ def test_one_session_holds_up_nobody_else(make_fleet: MakeFleet) -> None:
     assert fleet.replies(hog.session) == []
     (hog.workspace / "go").touch()
     fleet.wait_replies(hog.session, 51)
+
+
+def test_no_more_calls_run_at_once_than_there_are_slots(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(concurrency=2)
+    worker = fleet.start_worker()
+    agents = [fleet.agent() for _ in range(8)]
+    for each in agents:
+        fleet.redis.hset(keys.session(fleet.queue, each.session), "workspace", "shared")
+        each.push("c", "run_command", {"command": "echo + >> log; sleep 0.1; echo - >> log"})
+    for each in agents:
+        fleet.wait_replies(each.session, 1)
+    log = (fleet.workspace("shared") / "log").read_text().split()
+    running = list(itertools.accumulate(1 if mark == "+" else -1 for mark in log))
+    assert (len(log), max(running)) == (16, 2)
+    assert worker.process.poll() is None
 
 
 def test_batch_calls_run_after_interactive_ones_but_are_not_starved(make_fleet: MakeFleet) -> None:

@@ -188,6 +188,21 @@ def test_a_worker_that_claims_its_own_lapsed_call_answers_it_once(fleet: Fleet, 
     assert_well(worker, agent)
 
 
+def test_a_call_claimed_for_a_frozen_worker_is_not_started_late(fleet: Fleet, agent: Agent) -> None:
+    """The claim waits at Redis behind the bell, so it is made whether the worker can hear of it or not."""
+    worker = fleet.start_worker(lease_s=SHORT_LEASE_S)
+    assert agent.complete("list_directory", path=".")["entries"] == []
+    wait_until(lambda: fleet.redis.info("clients")["blocked_clients"] > 0, "the worker to wait for the bell")
+    worker.signal(signal.SIGSTOP)
+    agent.push("c", "run_command", {"command": "echo c >> log"})
+    wait_until(lambda: fleet.redis.zcard(keys.leases(QUEUE)) == 1, "the claim to be made")
+    fleet.start_worker()
+    assert outcomes(agent, 2)[1:] == [("c", "interrupted")]
+    worker.signal(signal.SIGCONT)
+    assert_well(worker, agent)
+    assert not (agent.workspace / "log").exists()
+
+
 def test_a_call_that_comes_back_to_its_own_worker_is_stopped_and_answered_once(fleet: Fleet, agent: Agent) -> None:
     worker = fleet.start_worker()
     job_id = beat(agent, "c")

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from msgspec import structs
 from redis.asyncio import Redis
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from contracts import keys, wire
 from contracts.calls import Session
@@ -99,8 +99,30 @@ class Broker:
         """Wakes a worker of the queue."""
         await command(self.redis, "LPUSH", keys.bell(queue), 1)
 
+    async def wake(self, queue: str) -> None:
+        """Ends this worker's own `claim_when_rung`."""
+        name = keys.wake(queue, self._worker)
+        await wire.execute_all(self.redis, [("LPUSH", name, 1), ("PEXPIRE", name, 60_000)])
+
     async def claim(self, queue: str, slots: int, heartbeat: bytes, ticket: str) -> Turn:
-        """Claims up to `slots` due calls of a queue. `ticket` is this claim's alone, for `undo_claim`."""
+        """Claims up to `slots` due calls of a queue. `ticket` is this claim's alone, for `undo_claim`.
+
+        The heartbeat may be empty.
+        """
+        return self._turn(queue, await self._claim(self.redis, *self._claiming(queue, slots, heartbeat, ticket)))
+
+    async def claim_when_rung(
+        self, queue: str, timeout_s: float, slots: int, heartbeat: bytes, ticket: str
+    ) -> Turn | None:
+        """Claims once the queue's bell has rung, or the time is over. None if the server does not know the script."""
+        words = self._claim.words(*self._claiming(queue, slots, heartbeat, ticket))
+        names = (keys.wake(queue, self._worker), keys.bell(queue))
+        try:
+            return self._turn(queue, await self._bell.listen_then(names, timeout_s, words))
+        except NoScriptError:
+            return None
+
+    def _claiming(self, queue: str, slots: int, heartbeat: bytes, ticket: str) -> tuple[Sequence[str], Sequence[Any]]:
         q = queue
         names = (
             keys.queue(q),
@@ -122,9 +144,12 @@ class Broker:
             *self._claim_limits,
             self.limits,
         )
-        now_ms, more, due_ms, *rows = await self._claim(self.redis, names, argv)
-        calls = [read_claim(q, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
-        return Turn(calls=calls, more=bool(more), due_ms=due_ms)
+        return names, argv
+
+    def _turn(self, queue: str, answer: list[Any]) -> Turn:
+        now_ms, more, due_ms, *rows = answer
+        calls = [read_claim(queue, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
+        return Turn(calls=calls, more=bool(more), due_ms=due_ms, now_ms=now_ms)
 
     def finish(self, queue: str, endings: Sequence[Ending]) -> Coroutine[Any, Any, tuple[int, list[str]]]:
         """Publishes endings of one queue, from now on, and must be awaited.

@@ -35,6 +35,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     calls: list[Claimed]
     more: bool
     due_ms: int
+    now_ms: int
+    """The server's clock when it was made."""
 
 
 class Ending(Struct, frozen=True, kw_only=True):

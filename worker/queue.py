@@ -8,30 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
-import random
 import signal
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-import msgspec
 from arq.worker import Worker
 from redis.exceptions import ResponseError
 
 from contracts import keys
 from contracts.connection import is_passing
 from contracts.tasks import end_all
+from worker.backoff import Backoff
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker
 from worker.claims import Claimed, Ending, Turn
 from worker.executor import Running, StopReason
+from worker.heartbeats import Heartbeats
 from worker.metrics import Metrics
+from worker.renewals import Renewals
+from worker.server_clock import ServerClock
 
 log = logging.getLogger("toolreef")
-
-STOP_AT = 0.8
-"""The part of a lease after which a call whose lease could not be renewed is stopped, before others may claim it."""
 
 
 T = TypeVar("T")
@@ -62,33 +62,38 @@ class FleetWorker(Worker):
         self.metrics = metrics
         self._execute = execute
         self._lease_s, self._drain_s = lease_s, drain_s
-        self._describe = describe
         # By token too: a call whose lease has ended can come back while its old task is still being stopped.
         self._running: dict[tuple[str, int], Running] = {}
         self._newest: dict[str, Running] = {}
         self._endings: list[Ending] = []
         self._returns: list[Claimed] = []
-        self._unsure: dict[str, str] = {}
+        self._unsure: dict[str, list[str]] = {}
+        self._tickets = (f"{uuid.uuid4().hex}-{number}" for number in itertools.count())
         # On a cluster one queue's server may be away while the others serve on: failures so far, and who looks for it.
-        self._tries: dict[str, int] = {}
+        self._tries: dict[str, Backoff] = {}
         self._away: dict[str, asyncio.Task[None]] = {}
         self._more = set(queues)
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        # Slots kept for claims under way, and whether one of these waits behind the bell.
+        self._reserved = 0
+        self._ahead = False
+        self._clock = ServerClock()
+        self._heartbeats = Heartbeats(describe, concurrency, self._running, metrics)
+        self._renewals = Renewals(broker, self.queues, self._running, lease_s, self._heartbeats.next)
         self._draining = False
         self._stopped = asyncio.Event()
         self._given_up = False
         self._next_queue = 0
-        self._failures = 0
-
-    # -- the life of the worker
+        self._backoff = Backoff(metrics)
 
     async def main(self) -> None:
         """Runs until a signal has drained the worker. A lost Redis never ends it."""
         self.ctx["redis"] = self._pool
         if self.on_startup:
             await self.on_startup(self.ctx)
-        watches = (self._listen, self._renew, self._watch, self._hear_cancels)
+        listen = self._listen if len(self.queues) > 1 else functools.partial(self._listen_ahead, self.queues[0])
+        watches = (listen, self._renewals.renew, self._renewals.watch, self._hear_cancels)
         watchers = [asyncio.create_task(each()) for each in watches]
         self._wake.set()
         try:
@@ -105,6 +110,7 @@ class FleetWorker(Worker):
         with contextlib.suppress(*UNREACHABLE):
             async with asyncio.timeout(2):
                 for queue in self.queues:
+                    await self._settle_lost_claims(queue)
                     await self.broker.forget(queue)
                     await self.broker.ring(queue)
         if self.on_shutdown:
@@ -119,6 +125,7 @@ class FleetWorker(Worker):
             return
         log.info("draining on %s, %d calls running", signal.Signals(signum).name, len(self._running))
         self._draining = True
+        self._heartbeats.drain()
         self.allow_pick_jobs = False
         self.loop.create_task(self._drain())
         self._wake.set()
@@ -128,6 +135,9 @@ class FleetWorker(Worker):
     async def _drain(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._drain_s):
+                if self._ahead:
+                    with contextlib.suppress(*UNREACHABLE):
+                        await self.broker.wake(self.queues[0])
                 await self._stopped.wait()
         self._stop_all()
         with contextlib.suppress(TimeoutError):
@@ -138,7 +148,10 @@ class FleetWorker(Worker):
         self._wake.set()
 
     def _busy(self) -> bool:
-        return bool(self._running or self._endings or self._returns)
+        return bool(self._running or self._endings or self._returns or self._ahead)
+
+    def _free(self) -> int:
+        return self.max_jobs - len(self._running) - self._reserved
 
     def _stop_all(self) -> None:
         for each in list(self._running.values()):
@@ -151,8 +164,6 @@ class FleetWorker(Worker):
             found.stop(reason)
         return found is not None
 
-    # -- one turn
-
     async def _turn(self) -> None:
         """Serves each queue, beginning with another one each time."""
         order = self.queues[self._next_queue :] + self.queues[: self._next_queue]
@@ -161,7 +172,7 @@ class FleetWorker(Worker):
             if queue not in self._away:
                 await self._serve(queue)
         claimable = bool(self._more - self._away.keys())
-        if claimable and not self._draining and len(self._running) < self.max_jobs:
+        if claimable and not self._draining and self._free() > 0:
             self._wake.set()
         elif not claimable:
             self._heard.set()
@@ -169,14 +180,14 @@ class FleetWorker(Worker):
 
     async def _serve(self, queue: str) -> None:
         try:
-            await self._settle_lost_claim(queue)
+            await self._settle_lost_claims(queue)
             await self._give_back(queue)
             await self._publish_and_fill(queue)
         except UNREACHABLE as error:
             self._away[queue] = self.loop.create_task(self._look_for(queue, error))
         else:
             self._tries.pop(queue, None)
-            self._failures = 0
+            self._backoff.reset()
 
     async def _publish_and_fill(self, queue: str) -> None:
         """Both go out together, and Redis takes them in this order. What is claimed starts once the next turn has sent
@@ -192,8 +203,7 @@ class FleetWorker(Worker):
     async def _look_for(self, queue: str, error: BaseException | None) -> None:
         """Until the queue's server answers. Apart from the turns, which a silent server would hold up."""
         while error is not None:
-            self._tries[queue] = self._tries.get(queue, 0) + 1
-            await asyncio.sleep(self._note_failure(self._tries[queue], error))
+            await self._tries.setdefault(queue, Backoff(self.metrics)).wait(error)
             try:
                 await self.broker.touch(queue)
                 error = None
@@ -232,35 +242,43 @@ class FleetWorker(Worker):
 
     async def _fill(self, queue: str) -> None:
         """Claims due calls into the free slots, half of all at most: so some run while Redis claims others."""
-        slots = min(self.max_jobs - len(self._running), max(1, self.max_jobs // 2))
-        if self._draining or slots <= 0 or queue not in self._more:
+        if self._draining or queue not in self._more:
             return
-        ticket = self._unsure[queue] = uuid.uuid4().hex
-        sent = time.monotonic()
+        slots = min(self._free(), max(1, self.max_jobs // 2))
+        if slots <= 0:
+            if self._ahead:
+                self._more.discard(queue)
+                await self.broker.wake(queue)
+            return
+        ticket, sent = next(self._tickets), time.monotonic()
         # Before the claim: a bell that rings while it is under way is for what it has not seen.
         self._more.discard(queue)
+        self._reserved += slots
         try:
-            turn = await self.broker.claim(queue, slots, self._heartbeat(), ticket)
+            turn = await self.broker.claim(queue, slots, self._heartbeats.next(), ticket)
         except BaseException:
-            self._more.add(queue)
+            self._note_lost_claim(queue, ticket)
             raise
-        del self._unsure[queue]
+        finally:
+            self._reserved -= slots
+        self._clock.note(sent, turn.now_ms)
         self._take(queue, turn, sent)
 
-    def _take(self, queue: str, turn: Turn, sent: float) -> None:
+    def _take(self, queue: str, turn: Turn, claimed: float) -> None:
+        """Starts what was claimed; `claimed` is the earliest time at which it can have been."""
         if turn.more:
-            self._more.add(queue)
+            self._note_due([queue])
         if queue in self._due:
             self._due.pop(queue).cancel()
         if 0 <= turn.due_ms < BELL_TIMEOUT_S * 1000:
             self._due[queue] = self.loop.call_later(turn.due_ms / 1000, self._note_due, [queue])
-        if self._draining:
+        if self._draining or (turn.calls and self._renewals.is_late(claimed)):
             self._returns += turn.calls
             self._wake.set()
             return
         for claim in turn.calls:
             self._stop_call(claim.id, "interrupted")
-            running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, sent)
+            running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, claimed)
             running.task = self.loop.create_task(self._execute(running))
             running.task.add_done_callback(functools.partial(self._ended, running))
 
@@ -282,16 +300,58 @@ class FleetWorker(Worker):
             await self.broker.release(queue, batch)
             self._returns = _without(self._returns, batch)
 
-    async def _settle_lost_claim(self, queue: str) -> None:
+    def _note_lost_claim(self, queue: str, ticket: str) -> None:
+        self._unsure.setdefault(queue, []).append(ticket)
+        self._more.add(queue)
+        self._wake.set()
+
+    async def _settle_lost_claims(self, queue: str) -> None:
         """A claim whose answer never came may still have been made. What it claimed was not started: it goes back."""
-        if queue in self._unsure:
-            released = await self.broker.undo_claim(queue, self._unsure[queue])
+        while tickets := self._unsure.get(queue):
+            released = await self.broker.undo_claim(queue, tickets[-1])
             if released:
                 log.warning("gave back %d calls of queue %s whose claim was cut off", released, queue)
-            del self._unsure[queue]
+            tickets.pop()
             self._more.add(queue)
 
-    # -- the watchers
+    async def _listen_ahead(self, queue: str) -> None:
+        """Sleeps on the bell with the next claim behind it: Redis makes it the moment the bell rings."""
+        while not self._draining:
+            await self._room.wait()
+            if looking := self._away.get(queue):
+                self._clock.forget()
+                await asyncio.wait({looking})
+            if not self._clock.is_fresh:
+                self._note_due([queue])
+            if queue in self._more:
+                # The turns are at it.
+                self._heard.clear()
+                await self._heard.wait()
+                continue
+            self._note_room()
+            if self._room.is_set():
+                try:
+                    await self._claim_ahead(queue)
+                except UNREACHABLE as error:
+                    self._clock.forget()
+                    await self._backoff.wait(error)
+
+    async def _claim_ahead(self, queue: str) -> None:
+        ticket, sent = next(self._tickets), time.monotonic()
+        slots = min(self._free(), max(1, self.max_jobs // 2))
+        self._ahead, self._reserved = True, self._reserved + slots
+        try:
+            turn = await self.broker.claim_when_rung(queue, BELL_TIMEOUT_S, slots, self._heartbeats.next(), ticket)
+        except BaseException:
+            self._note_lost_claim(queue, ticket)
+            raise
+        finally:
+            self._ahead, self._reserved = False, self._reserved - slots
+        if turn is None:
+            self._note_due([queue])
+            return
+        self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, time.monotonic()))
+        self._note_room()
 
     async def _listen(self) -> None:
         while not self._draining:
@@ -302,7 +362,7 @@ class FleetWorker(Worker):
                     [queue for queue in self.queues if queue not in self._away] or self.queues, BELL_TIMEOUT_S
                 )
             except UNREACHABLE as error:
-                await self._back_off(error)
+                await self._backoff.wait(error)
             # Cleared only now: a turn that was under way when the bell rang has not heard it.
             self._heard.clear()
             self._note_due([rung] if rung else self.queues)
@@ -313,42 +373,10 @@ class FleetWorker(Worker):
         self._wake.set()
 
     def _note_room(self) -> None:
-        if len(self._running) < self.max_jobs and not self._draining:
+        if self._free() > 0 and not self._draining:
             self._room.set()
         else:
             self._room.clear()
-
-    async def _renew(self) -> None:
-        """Renews every lease with one call a queue, side by side: a slow server must not cost another's leases."""
-        while True:
-            await asyncio.sleep(self._lease_s / 3)
-            await asyncio.gather(*(self._renew_queue(queue) for queue in self.queues))
-
-    async def _renew_queue(self, queue: str) -> None:
-        held = [each for each in self._running.values() if each.claim.queue == queue]
-        if not held:
-            return
-        sent = time.monotonic()
-        try:
-            words = await self.broker.renew(queue, [each.claim for each in held], self._heartbeat())
-        except UNREACHABLE as error:
-            log.warning("could not renew %d leases: %s", len(held), error)
-            return
-        for each, word in zip(held, words, strict=True):
-            if word == "lost":
-                each.stop("interrupted")
-                continue
-            each.renewed = sent
-            if word == "cancel":
-                each.stop("cancelled")
-
-    async def _watch(self) -> None:
-        """Stops what could not be renewed in time. Apart from `_renew`, which may hang on a half-open connection."""
-        while True:
-            await asyncio.sleep(self._lease_s / 20)
-            for each in list(self._running.values()):
-                if time.monotonic() - each.renewed > STOP_AT * self._lease_s:
-                    each.stop("interrupted")
 
     async def _hear_cancels(self) -> None:
         channels = {keys.cancel_channel(queue): queue for queue in self.queues}
@@ -359,32 +387,7 @@ class FleetWorker(Worker):
                     if not self._stop_call(keys.job_id(queue, session, call), "cancelled"):
                         await self.broker.bring_forward(queue, session, call)
             except UNREACHABLE as error:
-                await self._back_off(error)
-
-    # -- small things
-
-    async def _back_off(self, error: BaseException) -> None:
-        self._failures += 1
-        await asyncio.sleep(self._note_failure(self._failures, error))
-
-    def _note_failure(self, failures: int, error: BaseException) -> float:
-        """50 ms to 2 s to wait, longer after each failure, with jitter so that a fleet does not return as one."""
-        self.metrics.reconnects += 1
-        delay_s: float = min(2.0, 0.05 * 2 ** min(failures, 10)) * random.uniform(0.5, 1.0)
-        if failures in (1, 10) or failures % 100 == 0:
-            log.warning("Redis is out of reach (%s: %s), next try in %.2f s", type(error).__name__, error, delay_s)
-        return delay_s
-
-    def _heartbeat(self) -> bytes:
-        return msgspec.json.encode(
-            {
-                **self._describe,
-                "running": len(self._running),
-                "slots": self.max_jobs,
-                "draining": self._draining,
-                "metrics": self.metrics,
-            }
-        )
+                await self._backoff.wait(error)
 
 
 def _without(all_: list[T], some: list[T]) -> list[T]:

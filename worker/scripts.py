@@ -36,13 +36,17 @@ class Script:
         self.text = load_script(name)
         self.sha = hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
+    def words(self, names: Sequence[str], argv: Sequence[Any]) -> tuple[Any, ...]:
+        """The command that runs it, where the server knows it."""
+        return ("EVALSHA", self.sha, len(names), *names, *argv)
+
     async def __call__(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Any:
         """Runs it. May raise redis.RedisError or OSError."""
         return await self.begin(redis, names, argv)
 
     def begin(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Coroutine[Any, Any, Any]:
         """Has it run, from now on; what comes back must be awaited, and may raise redis.RedisError or OSError."""
-        words = ("EVALSHA", self.sha, len(names), *names, *argv)
+        words = self.words(names, argv)
         return self._answer(redis, words, wire.begin(redis, *words))
 
     async def _answer(self, redis: Redis, words: Sequence[Any], sent: Coroutine[Any, Any, Any]) -> Any:
