@@ -195,8 +195,7 @@ class Job:
             if self.pidfd in ready:
                 self._ended()
                 return
-            if self.cgroup is not None and self.watch and (limit := self.cgroup.hit()):
-                self.limit = limit
+            if self.watch and self._hit():
                 self.kill = True
             elif self.watch and (time.monotonic() >= self.look_at or self._multiplies()):
                 self._look()
@@ -256,11 +255,17 @@ class Job:
         # A glance that costs microseconds: a fork bomb shows in the number of tasks of the whole host.
         return bool(_tasks_of_host() - self.tasks_before >= self.watch["processes"])
 
+    def _hit(self) -> bool:
+        # What the kernel keeps count of costs microseconds to ask for, however many processes the host has.
+        if self.cgroup is not None:
+            self.limit = self.cgroup.hit() or ("cpu" if self.cgroup.cpu_s() >= self.watch["cpu_s"] else None)
+        return self.limit is not None
+
     def _look(self) -> None:
         started = time.monotonic()
         self._collect_orphans()
         used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
-        cpu_s = max(used.cpu_s + self.orphans_cpu_s, self.cgroup.cpu_s() if self.cgroup else 0.0)
+        cpu_s = used.cpu_s + self.orphans_cpu_s
         self.cpu_s = max(self.cpu_s, cpu_s)
         self.peak_bytes = max(self.peak_bytes, used.memory_bytes)
         for limit, amount, allowed in (
