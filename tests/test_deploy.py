@@ -16,7 +16,10 @@ import redis
 import yaml
 
 from contracts.acl import ROLES, rules
+from worker.cgroups import CONTROLLERS
+from worker.commands.serve import SANDBOX_UNAVAILABLE
 from worker.embedded import locate_server
+from worker.settings import read_settings
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
@@ -170,3 +173,13 @@ def test_the_image_runs_as_nobody_special_and_copies_what_exists() -> None:
             for source in words[1:-1]:
                 assert (DEPLOY.parent / source).exists()
                 assert source in allowed
+
+
+def test_the_unit_delegates_what_commands_are_limited_by() -> None:
+    lines = [line.partition("=") for line in (DEPLOY / "toolreef.service").read_text().splitlines() if "=" in line]
+    unit = {name: value for name, _, value in lines if not name.startswith("#")}
+    assert set(unit["Delegate"].split()) == set(CONTROLLERS)
+    assert unit["OOMPolicy"] == "continue"
+    assert unit["RestartPreventExitStatus"] == str(SANDBOX_UNAVAILABLE)
+    assert int(unit["TimeoutStopSec"]) > read_settings({}).drain_s
+    assert unit["User"] != "root"
