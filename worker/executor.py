@@ -57,19 +57,26 @@ _ANSWERED_UNRUN: dict[str, tuple[ErrorCode, str, str | None]] = {
 class Running:
     """One claimed call on its way. `stop` ends it and says why."""
 
-    __slots__ = ("claim", "renewed", "stop_reason", "task")
+    __slots__ = ("begun", "claim", "renewed", "stop_reason", "task")
 
     def __init__(self, claim: Claimed, claimed: float) -> None:
         self.claim = claim
         self.renewed = claimed
         self.stop_reason: StopReason | None = None
-        self.task: asyncio.Task[Ending] | None = None
+        self.begun = False
+        self.task: asyncio.Task[None] | None = None
+
+    def begin(self) -> bool:
+        """Whether it may, since nobody has stopped it yet."""
+        self.begun = self.stop_reason is None
+        return self.begun
 
     def stop(self, reason: StopReason) -> None:
-        """Cancels the call's task, once."""
+        """Cancels the call's task, once. One that has not begun must not be cancelled: it would end without a word."""
         if self.stop_reason is None and self.task is not None and not self.task.done():
             self.stop_reason = reason
-            self.task.cancel()
+            if self.begun:
+                self.task.cancel()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -279,21 +279,22 @@ class FleetWorker(Worker):
         for claim in turn.calls:
             self._stop_call(claim.id, "interrupted")
             running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, claimed)
-            running.task = self.loop.create_task(self._execute(running))
-            running.task.add_done_callback(functools.partial(self._ended, running))
+            running.task = self.loop.create_task(self._carry_out(running))
 
-    def _ended(self, running: Running, task: asyncio.Task[Ending]) -> None:
-        del self._running[running.claim.id, running.claim.token]
-        if self._newest.get(running.claim.id) is running:
-            del self._newest[running.claim.id]
-        self._wake.set()
-        if task.cancelled():
-            # Stopped in the very turn that created it; the executor answers every later cancellation itself.
-            self._returns.append(running.claim)
-        elif error := task.exception():
-            log.critical("the executor raised on %s; its lease will end", running.claim.id, exc_info=error)
-        else:
-            self._endings.append(task.result())
+    async def _carry_out(self, running: Running) -> None:
+        claim = running.claim
+        try:
+            if running.begin():
+                self._endings.append(await self._execute(running))
+            else:
+                self._returns.append(claim)
+        except Exception as error:
+            log.critical("the executor raised on %s; its lease will end", claim.id, exc_info=error)
+        finally:
+            del self._running[claim.id, claim.token]
+            if self._newest.get(claim.id) is running:
+                del self._newest[claim.id]
+            self._wake.set()
 
     async def _give_back(self, queue: str) -> None:
         if batch := [claim for claim in self._returns if claim.queue == queue]:
