@@ -285,7 +285,9 @@ class FleetWorker(Worker):
         claim = running.claim
         try:
             if running.begin():
-                self._endings.append(await self._execute(running))
+                ending = await self._execute(running)
+                # Not in one line with the await: the list is another one once a turn has published.
+                self._endings.append(ending)
             else:
                 self._returns.append(claim)
         except Exception as error:
