@@ -306,6 +306,36 @@ def test_all_of_a_command_is_in_its_cgroup_from_the_start(commands: Commands, re
         assert Path(real.path).name + "/toolreef.job." in first
 
 
+@pytest.mark.parametrize("clone3", [True, False])
+def test_a_child_is_made_in_there_or_moves_in(real: Delegated, monkeypatch: pytest.MonkeyPatch, clone3: bool) -> None:
+    """A number that no system call has stands for the profiles that refuse clone3."""
+    if not clone3:
+        monkeypatch.setattr("worker.cgroups._CLONE3", 9999)
+    cgroup = Cgroup(real)
+    read_end, write_end = os.pipe()
+    pid = cgroup.fork()
+    if pid == 0:
+        before = cgroup._is_inside
+        cgroup.enter()
+        os.write(write_end, f"{before} {os.getpid()} {Path('/proc/self/cgroup').read_text()}".encode())
+        os._exit(7)
+    os.close(write_end)
+    with os.fdopen(read_end) as file:
+        said, own, where = file.read().split(" ", 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    assert (said, int(own)) == (str(clone3), pid)
+    assert f"0::{cgroup.path.removeprefix(mount_of(real))}\n" in where
+    cgroup.close()
+
+
+def mount_of(delegated: Delegated) -> str:
+    """Where the hierarchy is mounted."""
+    path = Path(delegated.path)
+    while not path.is_mount():
+        path = path.parent
+    return str(path)
+
+
 def test_nothing_slips_through_the_end_of_it(commands: Commands) -> None:
     marker = f"reef-slips-{os.getpid()}"
     commands.fail(f"while :; do (setsid bash -c ': {marker}; sleep 60' &); done", "timeout", timeout_s=0.5)

@@ -8,9 +8,12 @@ Imports nothing but the standard library: the launcher runs it too.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import secrets
+import signal
+import struct
 import time
 from typing import NamedTuple
 
@@ -18,6 +21,8 @@ CONTROLLERS = ("memory", "pids")
 """What limits a command. Either one is of use without the other."""
 
 _JOB = "toolreef.job."
+_CLONE3 = 435
+_CLONE_INTO_CGROUP = 0x200000000
 _ENDS_S = 2.0
 _LOOK_AGAIN_S = 0.005
 
@@ -63,6 +68,7 @@ class Cgroup:
 
     def __init__(self, delegated: Delegated) -> None:
         self._controllers = delegated.controllers
+        self._is_inside = False
         while True:
             self.path = os.path.join(delegated.path, _JOB + secrets.token_hex(6))
             try:
@@ -78,13 +84,34 @@ class Cgroup:
                 return
             os.close(self._fd)
 
+    def fork(self) -> int:
+        """As os.fork, with a child that is in there from the first, where the kernel has clone3; else `enter` moves it.
+
+        Only for a process with one thread. A move waits for all processors: 13 ms on a host where this takes 0.3.
+
+        Raises:
+            OSError: no process can be made.
+        """
+        # Nothing but os.fork's own steps, with another system call in their middle. PyDLL keeps the interpreter's lock.
+        arguments = struct.pack("=11Q", _CLONE_INTO_CGROUP, 0, 0, 0, signal.SIGCHLD, 0, 0, 0, 0, 0, self._fd)
+        held = ctypes.create_string_buffer(arguments, len(arguments))
+        ctypes.pythonapi.PyOS_BeforeFork()
+        pid: int = ctypes.PyDLL(None).syscall(ctypes.c_long(_CLONE3), held, ctypes.c_size_t(len(arguments)))
+        if pid == 0:
+            ctypes.pythonapi.PyOS_AfterFork_Child()
+            self._is_inside = True
+            return 0
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        return pid if pid > 0 else os.fork()
+
     def enter(self) -> None:
         """Puts this process in, and all that it starts from now on.
 
         Raises:
             OSError: the kernel refused; `strerror` begins with the call.
         """
-        write(self._fd, "cgroup.procs", "0")
+        if not self._is_inside:
+            write(self._fd, "cgroup.procs", "0")
 
     def limit(self, *, memory_bytes: int, processes: int) -> None:
         """Bounds what is in there, as far as its controllers reach. Called by what is in there, before it is a command.

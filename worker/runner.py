@@ -48,7 +48,7 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
         cgroup, without = _make_cgroup(prepared)
         status_read, status_write = os.pipe()
         block_read, block_write = os.pipe()
-        pid = os.fork()
+        pid = cgroup.fork() if cgroup else os.fork()
         if pid == 0:
             for unused in (status_read, block_write):
                 os.close(unused)
