@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
@@ -16,7 +17,7 @@ from arq.worker import Function, func
 from contracts import codec
 from contracts.calls import JobId, check_name
 from worker.audit import AuditLog
-from worker.broker import Broker
+from worker.broker import UNREACHABLE, Broker
 from worker.executor import execute
 from worker.failures import CallFailed
 from worker.hooks.plugins import PluginHooks, installed
@@ -221,6 +222,19 @@ def _reload(rules: Rules | None, broker: Broker, settings: Settings, described: 
     broker.limits = limits_for_scripts(book.limits)
     described["policy_version"] = book.version
     log.info("SIGHUP: policy version %s is in force, %d rules", book.version, len(book.rules))
+    task = asyncio.get_running_loop().create_task(_claim_anew(broker, described["queues"]))
+    _CLAIMING_ANEW.add(task)
+    task.add_done_callback(_CLAIMING_ANEW.discard)
+
+
+_CLAIMING_ANEW: set[asyncio.Task[None]] = set()
+
+
+async def _claim_anew(broker: Broker, queues: list[str]) -> None:
+    """A claim that waits at Redis carries the limits that were in force when it was sent."""
+    with contextlib.suppress(*UNREACHABLE):
+        for queue in queues:
+            await broker.wake(queue)
 
 
 class Workspaces:
