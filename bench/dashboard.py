@@ -48,8 +48,8 @@ def fill(client: Any, calls: int, sessions: int) -> None:
             s, c = f"s{n}", f"run{n}"
             pipe.zadd(keys.leases(QUEUE), {keys.job_id(QUEUE, s, c): now_ms + 15_000})
             pipe.set(keys.job(QUEUE, s, c), payload, px=3_600_000)
-            pipe.set(keys.in_progress(QUEUE, s, c), f"{n} worker-{n % 20}", px=3_600_000)
-            pipe.set(keys.retry(QUEUE, s, c), 1, px=7 * 24 * 3_600_000 - n)
+            pipe.set(keys.in_progress(QUEUE, s, c), f"{n}/ticket/{now_ms - n} worker-{n % 20}", px=3_600_000)
+            pipe.hset(keys.running(QUEUE, s), mapping={c: "e1", "#e": 1})
         beat = {"worker": "w", "queues": [QUEUE], "slots": 64, "running": 50, "draining": False, "metrics": {}}
         for n in range(100):
             pipe.hset(keys.workers(QUEUE), f"worker-{n}", f"{now_ms} {json.dumps(beat)}")

@@ -25,9 +25,9 @@ _JOB: Pattern = lambda q, s: keys.job(q, s, "*")  # noqa: E731 (a table of patte
 _DONE: Pattern = lambda q, s: keys.done(q, s, "*")  # noqa: E731
 _CANCEL: Pattern = lambda q, s: keys.cancel(q, s, "*")  # noqa: E731
 _IN_PROGRESS: Pattern = lambda q, s: keys.in_progress(q, s, "*")  # noqa: E731
-_RETRY: Pattern = lambda q, s: keys.retry(q, s, "*")  # noqa: E731
 _WORKSPACE: Pattern = lambda q, s: keys.workspace(q, "*")  # noqa: E731
 _PERMIT: Pattern = lambda q, s: keys.permit(q, s, "*")  # noqa: E731
+_PLANS: Pattern = lambda q, s: keys.plans(q)  # noqa: E731
 _USED: Pattern = lambda q, s: keys.used(q, s, "*")  # noqa: E731
 _ASKS: Pattern = lambda q, s: keys.asks(q)  # noqa: E731
 _RATE: Pattern = lambda q, s: keys.rate(q, "*")  # noqa: E731
@@ -62,12 +62,13 @@ class Grant(Struct, frozen=True):
 # CLUSTER SLOTS tells a client of a cluster whom to ask.
 _ANYBODY = Grant("ping time client|setname client|id cluster|slots")
 
-# What claim, finish and the other scripts run, and what the worker sends itself.
+# What claim, finish and the other scripts run, and what the worker sends itself. Redis compares a key with one pattern
+# after another, for each command of a script: so those that most calls need come first.
 _WORKER_COMMANDS = (
-    "evalsha script|load blpop lpush rpush lpop lrem llen lindex lrange "
-    "get mget set incr incrby decr del exists strlen getrange pexpire persist pttl type "
+    "evalsha script|load blpop lpush rpush lpop lrem llen lrange "
+    "get mget set mset incrby del exists strlen getrange pexpire persist pttl type "
     "hget hmget hgetall hkeys hset hsetnx hdel hlen hexists hincrby "
-    "zadd zrem zscore zcard zrange zrangebyscore xadd xlen xtrim info"
+    "zadd zrem zremrangebyrank zscore zcard zrange zrangebyscore xadd xlen xtrim info"
 )
 
 ROLES: dict[str, tuple[Grant, ...]] = {
@@ -115,33 +116,33 @@ ROLES: dict[str, tuple[Grant, ...]] = {
             _WORKER_COMMANDS,
             read=(keys.approval, _PERMIT),
             write=(
-                *_QUEUE,
-                _USED,
-                _ASKS,
-                _RATE,
-                _STORED,
-                _ACTIVE,
-                _JOB,
-                _CANCEL,
-                _DONE,
+                keys.running,
                 _IN_PROGRESS,
-                _RETRY,
+                _JOB,
+                keys.session,
+                keys.replies,
+                _DONE,
+                _CANCEL,
+                _AUDIT,
+                _WORKSPACE,
+                keys.waiting,
                 _LEASES,
+                *_QUEUE,
                 _FENCE,
                 _BELL,
                 _WAKE,
+                _WORKERS,
                 _PRESSURE,
                 _PARKED,
-                _WORKSPACE,
-                _WORKERS,
-                _AUDIT,
                 _HEADS,
+                _RATE,
+                _STORED,
+                _ACTIVE,
+                _ASKS,
+                _USED,
                 _DEAD,
-                keys.session,
-                keys.running,
-                keys.waiting,
-                keys.replies,
                 keys.plan,
+                _PLANS,
                 keys.nonces,
             ),
         ),
@@ -150,11 +151,11 @@ ROLES: dict[str, tuple[Grant, ...]] = {
     "dashboard": (
         _ANYBODY,
         Grant("info"),
-        Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES)),
+        Grant(_READ_SORTED_SET, read=(*_QUEUE, _LEASES, _PLANS)),
         Grant(_READ_HASH, read=(keys.session, _WORKSPACE, keys.plan, keys.approval, keys.running, _WORKERS)),
         Grant("llen lrange", read=(keys.waiting,)),
         Grant("hget hgetall", read=(_PERMIT,)),
-        Grant("get exists pttl", read=(_IN_PROGRESS, _RETRY, _DONE, _CANCEL, _USED, _PRESSURE)),
+        Grant("get exists pttl", read=(_IN_PROGRESS, _DONE, _CANCEL, _USED, _PRESSURE)),
         Grant("getrange strlen exists", read=(_JOB,)),
         Grant(_READ_STREAM, read=(_AUDIT, _DEAD, _ACTIONS, _ASKS, keys.replies)),
     ),
@@ -215,7 +216,7 @@ def _commands(grant: Grant) -> list[str]:
 def _selector(grant: Grant, queues: Sequence[str], session: str) -> Iterable[str]:
     yield from _commands(grant)
     for queue in queues:
-        for access, patterns in (("%R~", grant.read), ("%RW~" if grant.read else "%W~", grant.write)):
+        for access, patterns in (("%RW~" if grant.read else "%W~", grant.write), ("%R~", grant.read)):
             yield from (access + pattern(queue, session) for pattern in patterns)
         if grant.cancel_channel:
             yield f"&{keys.cancel_channel(queue)}"

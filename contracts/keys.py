@@ -28,13 +28,11 @@ def job(q: str, s: str, c: str) -> str:
 
 
 def in_progress(q: str, s: str, c: str) -> str:
-    """String: `token/ticket owner`, the claim's fencing token first. Writer and reader worker. Life: PX, renewed."""
+    """String: `token/ticket/ms owner`: the claim's fencing token, its ticket, when it was made, and whose it is.
+
+    Writer worker; reader worker and dashboard. Life: removed when the call ends; PX from the lease's first renewal on.
+    """
     return f"arq:in-progress:{{{q}}}:{s}:{c}"
-
-
-def retry(q: str, s: str, c: str) -> str:
-    """String: how often the call was claimed. Writer and reader worker. Life: PX, removed when finished."""
-    return f"arq:retry:{{{q}}}:{s}:{c}"
 
 
 def leases(q: str) -> str:
@@ -63,10 +61,12 @@ def session(q: str, s: str) -> str:
 
 
 def running(q: str, s: str) -> str:
-    """Hash of the session's calls that are claimed, granted or waiting. Worker only. Life: TTL, removed when empty.
+    """Hash of the session's calls that are claimed, granted or waiting. Writer worker; the others read. Life: removed
+    when empty; PX from when a call waits, or runs for longer than a renewal of its lease.
 
-    Field a call: `r`, `e` holds the session as reader or alone, `R`, `E` waits to, `x` is answered without running.
-    Fields `#r`, `#e`, `#w` count them.
+    Field a call: `r`, `e` holds the session as reader or alone, `x` is answered without running, each with how often it
+    was claimed (`r1`); `R`, `E` waits to, with the bytes of its payload (`E120`). Fields `#r`, `#e`, `#x`, `#w` count
+    them, `#b` the bytes that wait.
     """
     return f"reef:{{{q}}}:running:{s}"
 
@@ -94,6 +94,12 @@ def done(q: str, s: str, c: str) -> str:
 def plan(q: str, s: str) -> str:
     """Hash: digest, version, body, scope of the proposed plan. Writer worker; all roles read. Life: TTL."""
     return f"reef:{{{q}}}:plan:{s}"
+
+
+def plans(q: str) -> str:
+    """Sorted set: sessions by the ms at which they last proposed a plan. Writer worker; reader dashboard. Life: PX, the
+    latest 1,000."""
+    return f"reef:{{{q}}}:plans"
 
 
 def approval(q: str, s: str) -> str:

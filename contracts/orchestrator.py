@@ -203,7 +203,7 @@ class Orchestrator(QueueConnection):
             workspace_pin=read_level(pin.decode()) if pin else None,
             plan={**plan, "body": msgspec.json.decode(plan["body"])} if proposed else None,
             approval=verdict,
-            running=sorted(call for call, held in running.items() if held in ("r", "e", "x")),
+            running=sorted(call for call, held in running.items() if held[:1] in ("r", "e", "x")),
             waiting=int(running.get("#w", 0)),
         )
 

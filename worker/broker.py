@@ -16,7 +16,7 @@ from contracts.connection import connect
 from contracts.tools import TOOLS, Effect
 from worker.approvals import Approvals, read_permit
 from worker.bell import Bell
-from worker.claims import Claimed, Consent, Ending, Turn, read_claim, read_text
+from worker.claims import Claimed, Consent, Ending, Turn, read_claim, read_text, split_rows
 from worker.scripts import Script, command
 from worker.settings import Settings
 
@@ -147,7 +147,8 @@ class Broker:
         return names, argv
 
     def _turn(self, queue: str, answer: list[Any]) -> Turn:
-        now_ms, more, due_ms, *rows = answer
+        now_ms, more, due_ms = answer[:3]
+        rows = split_rows(answer[3:])
         calls = [read_claim(queue, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
         return Turn(calls=calls, more=bool(more), due_ms=due_ms, now_ms=now_ms)
 
@@ -164,7 +165,7 @@ class Broker:
 
     async def renew(self, queue: str, claims: Sequence[Claimed], heartbeat: bytes) -> list[str]:
         """Renews leases. Returns a word a claim: kept, lost, cancel."""
-        argv: list[Any] = [queue, self._lease_ms, self._worker, heartbeat]
+        argv: list[Any] = [queue, self._lease_ms, self._worker, heartbeat, int(self._settings.claim_life_s * 1000)]
         for claim in claims:
             argv += (claim.id, claim.token)
         words = await self._renew(self.redis, (keys.leases(queue), keys.workers(queue)), argv)

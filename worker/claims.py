@@ -61,6 +61,17 @@ class Consent(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+def split_rows(words: list[Any]) -> list[list[Any]]:
+    """The calls of claim.lua's answer: 11 words each, then how many more there are of its plan, then those."""
+    rows, at = [], 0
+    while at < len(words):
+        end = at + 12 + words[at + 11]
+        row = words[at : at + 11]
+        rows.append(row if end == at + 12 else row + words[at + 12 : end])
+        at = end
+    return rows
+
+
 def read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
     """One row of claim.lua's answer."""
     job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row

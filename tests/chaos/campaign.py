@@ -83,7 +83,7 @@ def _of_ended_calls(made: Rig, never_replied: set[str]) -> list[str]:
     stays = (":fence", ":audit", ":dead", ":bell")
     for key in made.fleet.redis.scan_iter("*"):
         name: str = key.decode()
-        if name.startswith(("arq:job:", "arq:in-progress:", "arq:retry:")):
+        if name.startswith(("arq:job:", "arq:in-progress:")):
             is_spare = name.startswith("arq:job:") and name.rsplit(":", 1)[1] in never_replied
             found += [] if is_spare else [name]
         if made.fleet.redis.ttl(key) == -1 and not name.endswith(stays):

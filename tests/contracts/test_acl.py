@@ -206,7 +206,7 @@ def test_watchers_change_nothing(admin: redis.Redis) -> None:
 
 def test_the_worker_may_run_all_that_its_scripts_run() -> None:
     scripts = "".join(path.read_text() for path in (ROOT / "worker/lua").glob("*.lua"))
-    used = {command.lower() for command in re.findall(r"(?:redis\.p?call|quiet)\('([A-Za-z]+)'", scripts)}
+    used = {command.lower() for command in re.findall(r"(?:redis\.p?call|with_words)\('([A-Za-z]+)'", scripts)}
     granted = {command for grant in ROLES["worker"] for command in grant.commands.split()}
     assert len(used) > 20
     assert used <= granted
@@ -290,6 +290,9 @@ def test_a_call_is_claimed_and_answered_under_the_workers_user(
         async with Client.connect(connection_url(server, "alone", "x")) as agent:
             for call in ("c1", "c2"):
                 await agent.submit("read_file", {"path": "a"}, session="s1", call_id=call)
+            # What an agent adds besides leads to no key that the worker may not look at.
+            for member in ("no colon", "{other}:s1:c1", "{default}:only", ""):
+                admin.zadd(keys.queue(Q), {member: 0})
             assert await broker.listen([Q], 5) == Q
             first, second = (await broker.claim(Q, 2, b"{}", "t1")).calls
             assert (first.word, second.word) == ("run", "run")
@@ -312,5 +315,6 @@ def test_a_call_is_claimed_and_answered_under_the_workers_user(
 
     words, answer = asyncio.run(act())
     assert words == ["done"]
+    assert admin.xlen(keys.dead(Q)) == 5
     assert (answer.call, answer.taint) == ("c1", Level.INTERNAL)
     assert admin.hget(keys.session(Q, "s1"), "taint") == "INTERNAL"

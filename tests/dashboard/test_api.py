@@ -266,6 +266,40 @@ def test_plans_wait_with_what_they_would_change(dashboard: Dashboard, looker: Ag
     assert (session["plan_state"], session["plan"]["digest"]) == ("awaiting", plan["digest"])
 
 
+def test_a_plan_is_found_however_many_calls_came_after_it(make_fleet: MakeFleet, make_dashboard: MakeDashboard) -> None:
+    fleet = make_fleet()
+    fleet.start_worker()
+    agent = fleet.agent()
+    prepare(fleet, agent.session, mode="plan")
+    agent.complete("plan.propose", summary="Write a file.", steps=[])
+    audit = keys.audit(fleet.queue)
+    ((_, entry),) = fleet.redis.xrange(audit)
+    with fleet.redis.pipeline(transaction=False) as pipe:
+        for _ in range(6000):
+            pipe.xadd(audit, {"entry": entry[b"entry"].replace(b"plan.propose", b"read_file")})
+        pipe.execute()
+    plans = make_dashboard(fleet).get("/api/plans")
+    assert [(plan["session"], plan["state"]) for plan in plans["waiting"]] == [(agent.session, "awaiting")]
+    assert plans["looked_back_to_ms"] is None
+
+
+def test_of_many_plans_the_latest_are_shown(make_fleet: MakeFleet, make_dashboard: MakeDashboard) -> None:
+    fleet = make_fleet()
+    now_ms = fleet.redis.time()[0] * 1000
+    with fleet.redis.pipeline(transaction=False) as pipe:
+        for number in range(201):
+            pipe.zadd(keys.plans(fleet.queue), {f"s{number}": now_ms + number})
+            pipe.hset(keys.session(fleet.queue, f"s{number}"), "mode", "plan")
+            plan = {"digest": "d", "version": 1, "body": "{}", "proposed_ms": now_ms + number, "call": "c"}
+            pipe.hset(keys.plan(fleet.queue, f"s{number}"), mapping=plan)
+            pipe.pexpire(keys.plan(fleet.queue, f"s{number}"), 60_000)
+        pipe.pexpire(keys.plans(fleet.queue), 60_000)
+        pipe.execute()
+    plans = make_dashboard(fleet).get("/api/plans")
+    assert [plan["session"] for plan in plans["waiting"]] == [f"s{number}" for number in range(1, 201)]
+    assert plans["looked_back_to_ms"] == now_ms + 1
+
+
 def test_failures_are_grouped_by_cause(make_fleet: MakeFleet, make_dashboard: MakeDashboard) -> None:
     fleet = make_fleet()
     fleet.start_worker()

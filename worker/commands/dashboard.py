@@ -166,7 +166,6 @@ def _config(options: Namespace, settings: Settings, url: str, queues: Sequence[s
         redactor=redactor_of(settings, url),
         hosts=(*(LOOPBACK_NAMES if _is_loopback(options.host) else (_in_url(options.host),)), *options.allow_host),
         payloads=None if options.payloads == "none" else Level(options.payloads),
-        claim_life_s=settings.claim_life_s,
     )
     return config, audit
 

@@ -70,7 +70,6 @@ class Config(Struct, frozen=True, kw_only=True):
     redactor: Redactor
     hosts: tuple[str, ...]
     payloads: Level | None
-    claim_life_s: float
 
 
 class Dashboard:
@@ -78,7 +77,7 @@ class Dashboard:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._views = build_views(config.reads, config.redactor, config.payloads, config.claim_life_s)
+        self._views = build_views(config.reads, config.redactor, config.payloads)
         self._live = Live()
         self._streams = 0
         self._ready: tuple[float, str] = (float("-inf"), "")

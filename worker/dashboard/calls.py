@@ -12,10 +12,20 @@ from contracts.levels import Level, read_level
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
 from worker.dashboard.call_records import Call, CallState, Decision, OutputPiece, Payload, Step
-from worker.dashboard.reads import Entry, Peek, Reads, number, peek, peek_commands, stream_ms, text
+from worker.dashboard.reads import (
+    Entry,
+    Peek,
+    Reads,
+    attempts,
+    number,
+    peek,
+    peek_commands,
+    read_claim,
+    stream_ms,
+    text,
+)
 from worker.dashboard.redaction import Shown
 from worker.dashboard.replies import Reply, decode, read_reply
-from worker.dashboard.running import RunningCalls
 from worker.dashboard.search import row_of
 
 PIECES = 64
@@ -65,7 +75,7 @@ class _Found(Struct, kw_only=True):
             return "running"
         if self.granted:
             return "granted"
-        if self.held in ("R", "E"):
+        if self.held[:1] in ("R", "E"):
             return "waiting"
         return "queued" if self.has_payload else "unknown"
 
@@ -73,8 +83,8 @@ class _Found(Struct, kw_only=True):
 class Calls:
     """Reads single calls."""
 
-    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], shown: Shown, running: RunningCalls) -> None:
-        self._reads, self._tails, self._shown, self._running = reads, tails, shown, running
+    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], shown: Shown) -> None:
+        self._reads, self._tails, self._shown = reads, tails, shown
 
     async def call(self, queue: str, session: str, call: str, entry: str = "") -> Call:
         """One call. `entry` is its id in the audit stream, where the link has it.
@@ -130,8 +140,6 @@ class Calls:
             [
                 ("TIME",),
                 ("GET", keys.in_progress(q, s, c)),
-                ("GET", keys.retry(q, s, c)),
-                ("PTTL", keys.retry(q, s, c)),
                 ("EXISTS", keys.cancel(q, s, c)),
                 ("HGET", keys.running(q, s), c),
                 ("ZSCORE", keys.queue(q), job),
@@ -144,19 +152,18 @@ class Calls:
                 ("GET", keys.done(q, s, c)),
             ]
         )
-        clock, owner, attempt, left, cancelling, held, due, late, leased, record, has_payload, head, tail, done = (
-            answers
-        )
+        clock, claimed, cancelling, held, due, late, leased, record, has_payload, head, tail, done = answers
         now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        claim = read_claim(claimed)
         found = _Found(
             now_ms=now_ms,
             queue=q,
             session=s,
             call=c,
             peek=peek(head, tail),
-            owner=text(owner).partition(" ")[2],
-            attempt=number(attempt) or 0,
-            started_ms=self._running.started_ms(left, now_ms) if owner else None,
+            owner=claim.worker,
+            attempt=attempts(held),
+            started_ms=claim.started_ms,
             cancelling=bool(cancelling),
             held=text(held),
             due_ms=number(due if due is not None else late),

@@ -24,10 +24,10 @@ ASKS_SHOWN = 100
 
 
 class PlanReads:
-    """Finds plans by their proposals: each is a call of `plan.propose` in the audit stream."""
+    """Finds plans by the list that workers keep of the sessions that proposed one."""
 
-    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], sessions: SessionReads, shown: Shown) -> None:
-        self._reads, self._tails, self._sessions, self._shown = reads, tails, sessions, shown
+    def __init__(self, reads: Reads, sessions: SessionReads, shown: Shown) -> None:
+        self._reads, self._sessions, self._shown = reads, sessions, shown
 
     async def plans(self) -> Plans:
         """Over all queues."""
@@ -38,11 +38,13 @@ class PlanReads:
         asks: list[AskView] = []
         for queue in self._reads.queues:
             asks += await self._asks(queue)
-            entries = await self._tails[queue].latest()
-            back_to += [entries[0].at_ms] if entries else []
-            proposed = [e.session for e in reversed(entries) if e.tool == "plan.propose" and e.kind == "completed"]
-            names = list(dict.fromkeys(proposed))[:SESSIONS_LOOKED_AT]
-            views += (await self._sessions.plans(queue, names, now_ms)).values()
+            name, last = keys.plans(queue), SESSIONS_LOOKED_AT - 1
+            proposed, kept = await self._reads.many(
+                [("ZRANGE", name, 0, last, "REV", "WITHSCORES"), ("ZCARD", name)],
+            )
+            back_to += [int(proposed[-1])] if kept > SESSIONS_LOOKED_AT else []
+            sessions = [text(session) for session in proposed[::2]]
+            views += (await self._sessions.plans(queue, sessions, now_ms)).values()
             actions += await read_actions(self._reads, queue)
         waiting = [view for view in views if view.state == "awaiting"]
         judged = [view for view in views if view.approval is not None and view.state != "awaiting"]

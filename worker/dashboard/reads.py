@@ -176,6 +176,25 @@ def text(value: bytes | None, default: str = "") -> str:
     return default if value is None else value.decode(errors="replace")
 
 
+class Claim(Struct, frozen=True, kw_only=True):
+    """Who has claimed a call and when, by Redis' clock; nothing for a call that nobody has."""
+
+    worker: str = ""
+    started_ms: int | None = None
+
+
+def read_claim(value: bytes | None) -> Claim:
+    """A claim as `arq:in-progress:` has it."""
+    head, _, owner = text(value).partition(" ")
+    return Claim(worker=owner, started_ms=number(head.rpartition("/")[2])) if value else Claim()
+
+
+def attempts(held: bytes | None) -> int:
+    """How often a call was claimed, out of what its session has noted of it."""
+    noted = text(held)
+    return number(noted[1:]) or 0 if noted[:1] in ("r", "e", "x") else 0
+
+
 def number(value: Any) -> int | None:
     """An integer out of what Redis has stored, or None."""
     try:

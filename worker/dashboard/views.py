@@ -21,16 +21,16 @@ from worker.dashboard.sessions import SessionReads
 from worker.secrets import Redactor
 
 
-def build_views(reads: Reads, redactor: Redactor, payloads: Level | None, claim_life_s: float) -> Mapping[str, View]:
+def build_views(reads: Reads, redactor: Redactor, payloads: Level | None) -> Mapping[str, View]:
     """The views over one Redis user's reads. `payloads` is the highest level whose payloads are shown."""
     shown = Shown(redactor, payloads)
     tails = {queue: AuditTail(reads, queue) for queue in reads.queues}
     queues = Queues(reads)
-    running = RunningCalls(reads, shown, claim_life_s)
+    running = RunningCalls(reads, shown)
     search = Search(reads, tails, shown)
-    calls = Calls(reads, tails, shown, running)
+    calls = Calls(reads, tails, shown)
     sessions = SessionReads(reads, tails, shown)
-    plans = PlanReads(reads, tails, sessions, shown)
+    plans = PlanReads(reads, sessions, shown)
     failures = FailureReads(reads, tails, shown)
 
     def queue_of(params: Params) -> str:

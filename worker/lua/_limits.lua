@@ -1,5 +1,8 @@
 -- Shared by the scripts that hold calls to the operator's limits: calls a second (a token bucket, kept as the time at
 -- which it would be full again), calls at once, and bytes stored in a window that begins with its first byte.
+-- They have `limits`, and where that is false, as mostly, these functions are not made.
+local limited, store, leave, crowded, enter
+if limits then
 
 -- The limits that a call comes under, each with the name that its keys end in.
 local function scopes(limits, s, tool)
@@ -13,7 +16,7 @@ end
 
 -- Counts a new call and the bytes of its payload, or, if that is too much, counts nothing and returns
 -- 'rate_limited <ms to wait> <whose limit>'.
-local function limited(limits, tag, s, tool, bytes, now)
+function limited(limits, tag, s, tool, bytes, now)
   local of, wait, whose = scopes(limits, s, tool), 0, nil
   if #of == 0 then return nil end
   local names, full_at = {}, {}
@@ -46,7 +49,7 @@ local function limited(limits, tag, s, tool, bytes, now)
   return nil
 end
 
-local function store(limits, tag, s, tool, bytes)
+function store(limits, tag, s, tool, bytes)
   if not limits.stores or bytes == 0 then return end
   for _, scope in ipairs(scopes(limits, s, tool)) do
     if scope[2].bytes then
@@ -57,7 +60,7 @@ local function store(limits, tag, s, tool, bytes)
 end
 
 -- The running calls stand in one hash: id to tool, and how many there are of each scope that is limited.
-local function leave(limits, tag, s, id)
+function leave(limits, tag, s, id)
   if not limits.crowds then return end
   local key = 'reef:' .. tag .. ':active'
   local tool = redis.call('HGET', key, id)
@@ -69,20 +72,21 @@ local function leave(limits, tag, s, id)
 end
 
 -- Calls that have ended without leaving, since another version of the limits or none was in force then. Once a second.
-local function forget_ended(limits, tag, leases, now)
+-- Those in `fresh` are being claimed by this very script.
+local function forget_ended(limits, tag, leases, now, fresh)
   local key = 'reef:' .. tag .. ':active'
   local last = tonumber(redis.call('HGET', key, '#checked') or 0) or 0
   if last <= now and now < last + 1000 then return end
   redis.call('HSET', key, '#checked', now)
   for _, id in ipairs(redis.call('HKEYS', key)) do
-    if string.sub(id, 1, 1) ~= '#' and not redis.call('ZSCORE', leases, id) then
+    if string.sub(id, 1, 1) ~= '#' and not fresh[id] and not redis.call('ZSCORE', leases, id) then
       leave(limits, tag, string.match(string.sub(id, #tag + 2), '^([^:]+)'), id)
     end
   end
 end
 
 -- 'rate_limited ...' if as many calls run already as may, else nil.
-local function crowded(limits, tag, s, tool, id, leases, now)
+function crowded(limits, tag, s, tool, id, leases, now, fresh)
   if not limits.crowds then return nil end
   local key = 'reef:' .. tag .. ':active'
   local of, fields = scopes(limits, s, tool), { id }
@@ -96,14 +100,15 @@ local function crowded(limits, tag, s, tool, id, leases, now)
     end
     if not whose then return nil end
     if pass == 2 then return 'rate_limited 1000 ' .. whose end
-    forget_ended(limits, tag, leases, now)
+    forget_ended(limits, tag, leases, now, fresh)
   end
 end
 
-local function enter(limits, tag, s, tool, id, life)
+function enter(limits, tag, s, tool, id, life)
   if not limits.crowds then return end
   local key = 'reef:' .. tag .. ':active'
   if redis.call('HSETNX', key, id, tool) == 0 then return end
   for _, name in ipairs({ '#tenant', '#session:' .. s, '#tool:' .. tool }) do redis.call('HINCRBY', key, name, 1) end
   redis.call('PEXPIRE', key, life)
+end
 end

@@ -5,27 +5,37 @@
 -- Returns: word: front, running, unknown
 --@include pressure
 --@include session
+--@include turns
 local leases, bell, queue, batch = unpack(KEYS)
 local tag, s, c, cap = '{' .. ARGV[1] .. '}', ARGV[2], ARGV[3], tonumber(ARGV[4])
-local id, running = tag .. ':' .. s .. ':' .. c, session_key(tag, 'running', s)
+local id = tag .. ':' .. s .. ':' .. c
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 0 then return 'unknown' end
-local held = redis.call('HGET', running, c)
-if held == 'R' or held == 'E' then
+local running = session_key(tag, 'running', s)
+local found = redis.call('HMGET', running, '#r', '#e', '#w', c)
+local readers, effects, parked, held = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0), found[4]
+local was_parked, bytes, more = parked, 0, 0
+if held and string.find(held, '^[RE]') then
   redis.call('LREM', session_key(tag, 'waiting', s), 1, c)
-  local bytes = payload_bytes(id)
-  redis.call('HINCRBY', running, '#w', -1)
-  if redis.call('HINCRBY', running, '#b', -bytes) < 0 then redis.call('HSET', running, '#b', 0) end
-  count_parked(tag, -1, -bytes)
+  parked, bytes = parked - 1, tonumber(string.sub(held, 2)) or 0
+  redis.call('HSET', running, '#w', parked)
+  redis.call('HINCRBY', running, '#b', -bytes)
 elseif held then
   return 'running'
+elseif redis.call('EXISTS', session_key(tag, 'done', s) .. ':' .. c) == 1 then
+  -- It has its reply; the claim drops what was sent again.
+  return 'unknown'
 elseif redis.call('EXISTS', 'arq:job:' .. id) == 0 or redis.call('ZREM', queue, id) + redis.call('ZREM', batch, id) == 0 then
   return 'unknown'
 end
 redis.call('HSET', running, c, 'x')
-redis.call('PEXPIRE', running, tonumber(ARGV[5]))
-redis.call('ZADD', leases, now, id)
-grant(tag, leases, s, now, cap)
+redis.call('HINCRBY', running, '#x', 1)
+local changes, leased = {}, { now, id }
+readers, effects, parked, more = grant(tag, s, running, readers, effects, parked, changes, leased, now, cap)
+redis.call('HSET', running, '#r', readers, '#e', effects, unpack(changes))
+if parked < was_parked then count_parked(tag, parked - was_parked, -bytes - more) end
+redis.call('PEXPIRE', running, ARGV[5])
+redis.call('ZADD', leases, unpack(leased))
 redis.call('LPUSH', bell, 1)
 return 'front'

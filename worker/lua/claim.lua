@@ -7,198 +7,287 @@
 --       12 ticket of this claim, by which release.lua finds it if the answer is lost, 13 calls and 14 bytes of one session
 --       that may wait for its turn, 15 all limits as _pressure.lua publishes them,
 --       16 the operator's limits as JSON (see _limits.lua) or ''
--- Returns: {now ms, more (0 or 1), ms until something is due or -1, call, call, ...}; a call is
---   {id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
---    and in plan mode what add_plan appends}
+-- Returns: {now ms, more (0 or 1), ms until something is due or -1}, and then for each call
+--   id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
+--   how many words of its plan follow, and in plan mode what add_plan appends
 -- Words: run, cancelled, too_large, interrupted, changed, lost, full, rate_limited <ms> <whose limit>
 --@include pressure
 --@include session
+--@include turns
 --@include plan
 --@include heartbeat
---@include limits
 local queue, batch, leases, fence, bell, workers, dead = unpack(KEYS)
-local q, slots, lease_ms, owner = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
-local max_bytes, classes, cap, budget = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
-local life, max_reads = tonumber(ARGV[10]), tonumber(ARGV[11])
+local slots, owner, max_bytes, classes, life = tonumber(ARGV[2]), ARGV[4], tonumber(ARGV[6]), ARGV[7], ARGV[10]
+local cap, budget = tonumber(ARGV[8]), tonumber(ARGV[9])
 local limits = ARGV[16] ~= '' and cjson.decode(ARGV[16])
-local tag = '{' .. q .. '}'
+local tag = '{' .. ARGV[1] .. '}'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local calls = {}
+--@include limits
 
-local function parts(id)
-  if string.sub(id, 1, #tag + 1) ~= tag .. ':' then return nil end
-  local s, c = string.match(string.sub(id, #tag + 2), '^(%w[%w._-]*):(%w[%w._-]*)$')
-  if not s or #s > 64 or #c > 64 then return nil end
-  return s, c
-end
-
-local function bury(id, why)
+local function bury(dead, id, why)
   redis.call('XADD', dead, 'MAXLEN', '~', 10000, '*', 'id', string.sub(id, 1, 512), 'why', why)
 end
 
--- An agent can give its keys a wrong type; that must cost nobody else's claim.
-local function quiet(...)
-  local answer = redis.pcall(...)
-  if type(answer) == 'table' and answer.err then return nil end
-  return answer
-end
-
-local function seen_in(payload)
+-- The tool that a payload names. Ours begin alike; others may write the same JSON in their own way.
+local function tool_in(payload)
+  -- A pattern might follow a long payload to its end.
+  local tool = #payload < 4096 and string.match(payload, '^{"t":null,"f":"([%w._-]*)",')
+  if tool then return tool end
   local head = string.sub(payload, 1, 512)
   return string.match(head, '^%s*{%s*"t"%s*:%s*[%w.+-]+%s*,%s*"f"%s*:%s*"([%w._-]*)"%s*,') or ''
 end
 
-local function class_of(tool)
-  return string.match(classes, ';' .. string.gsub(tool, '[.-]', '%%%0') .. '=(%a);') or 'w'
-end
-
-local tokens = tonumber(redis.call('GET', fence) or 0)
-local taken, leased = { [queue] = {}, [batch] = {} }, {}
-
--- Sorted sets change once for many calls: that is most of what a claim costs.
-local function flush()
-  for source, ids in pairs(taken) do
-    if ids[1] then redis.call('ZREM', source, unpack(ids)) end
-    taken[source] = {}
-  end
-  if leased[1] then redis.call('ZADD', leases, unpack(leased)) end
-  leased = {}
-end
-
-local function describe(s, c, id, word, tool, payload, writes, attempt)
-  tokens = tokens + 1
-  local token = string.format('%.0f', tokens)
-  redis.call('SET', 'arq:retry:' .. id, attempt, 'PX', life)
-  redis.call('SET', 'arq:in-progress:' .. id, token .. '/' .. ARGV[12] .. ' ' .. owner, 'PX', lease_ms + 60000)
-  leased[#leased + 1], leased[#leased + 2] = now + lease_ms, id
-  if limits then flush() end
-  if limits and word == 'run' then enter(limits, tag, s, tool, id, life) end
-  local session = redis.call('HMGET', session_key(tag, 'session', s), 'workspace', 'mode', 'taint')
-  local place = session_key(tag, 'workspace', session[1] or s)
-  local level = redis.call('HMGET', place, 'level', 'pin')
-  -- What an effect writes carries its session's taint, so the label rises before the effect starts.
-  if writes and word == 'run' and rank(session[3]) > rank(level[1]) and not (level[2] and rank(session[3]) > rank(level[2])) then
-    redis.call('HSET', place, 'level', session[3])
-    level[1] = session[3]
-  end
-  local row = { id, tokens, attempt, word, tool, payload, session[1], session[2], session[3], level[1], level[2] }
-  if tool == 'plan.propose' or (session[2] and session[2] ~= 'normal') then add_plan(row, tag, s, now) end
-  calls[#calls + 1] = row
-end
-
-local function fetch(id, key)
-  local payload = quiet('GETRANGE', key, 0, max_bytes) or ''
+-- Payload, tool, class and word of a call.
+local function fetch(key, max_bytes, classes)
+  -- An agent can give its keys a wrong type; that must cost nobody else's claim.
+  local payload = redis.pcall('GETRANGE', key, 0, max_bytes)
+  if type(payload) == 'table' then payload = '' end
   if #payload > max_bytes then return '', '', 'w', 'too_large' end
-  local tool = seen_in(payload)
-  return payload, tool, class_of(tool), 'run'
+  local tool = tool_in(payload)
+  local _, sign = string.find(classes, ';' .. tool .. '=', 1, true)
+  return payload, tool, sign and string.sub(classes, sign + 1, sign + 1) or 'w', 'run'
 end
 
--- From the worker's own set: granted by a finished call, or left by a worker whose lease ended.
-local function again(id)
-  local s, c = parts(id)
-  local running = session_key(tag, 'running', s)
-  local payload, tool, class, word = fetch(id, 'arq:job:' .. id)
-  local held = redis.call('HGET', running, c)
-  local before = tonumber(redis.call('GET', 'arq:retry:' .. id) or 0)
-  local cancelled = redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 1
-  if held == 'x' then
-    -- It holds no place in its session, so it must not run, whatever has become of the reason meanwhile.
-    word = cancelled and 'cancelled' or word == 'run' and 'full' or word
-  elseif payload == '' and word == 'run' then
-    word = before > 0 and 'interrupted' or 'lost'
-  elseif before > 0 and (held ~= 'r' or before >= max_reads) then
-    word = 'interrupted'
-  elseif held == 'r' and class ~= 'r' then
-    word = 'changed'
-  elseif cancelled then
-    word = 'cancelled'
-  end
-  if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now) or word end
-  describe(s, c, id, word, tool, payload, class == 'w', before + 1)
+-- A producer knows this clock to about a millisecond: what is due that soon is due. With scores, each after its member,
+-- or without.
+local function due(key, now, n, with_scores)
+  if with_scores then return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, n) end
+  return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'LIMIT', 0, n)
 end
 
-local function first(id, source)
-  taken[source][#taken[source] + 1] = id
-  local s, c = parts(id)
-  if not s then return bury(id, 'not a job id of this queue') end
-  local running, key = session_key(tag, 'running', s), 'arq:job:' .. id
-  local readers, effects, parked, fields, bytes, known = counts(running, c)
-  if known then return end
-  local done, cancel = session_key(tag, 'done', s) .. ':' .. c, session_key(tag, 'cancel', s) .. ':' .. c
-  local either = redis.call('EXISTS', done, cancel) > 0
-  if either and redis.call('EXISTS', done) == 1 then
-    redis.call('DEL', key)
-    return
-  end
-  local payload, tool, class, word = fetch(id, key)
-  if payload == '' and word == 'run' then
-    redis.call('DEL', key)
-    return bury(id, 'no payload')
-  end
-  if either then word = 'cancelled' end
-  if limits and word == 'run' then
-    word = limited(limits, tag, s, tool, #payload, now) or word
-    if word == 'run' then store(limits, tag, s, tool, #payload) end
-  end
-  local held = 'x'
-  if word == 'run' then
-    held = class == 'r' and 'r' or 'e'
-    local may_start = parked == 0 and admits(held, readers, effects, cap)
-    if limits and may_start then word = crowded(limits, tag, s, tool, id, leases, now) or word end
-    if word ~= 'run' then
-      redis.call('HSET', running, c, 'x')
-    elseif may_start then
-      if held == 'r' then readers = readers + 1 else effects = effects + 1 end
-      redis.call('HSET', running, c, held, '#r', readers, '#e', effects)
-    elseif parked < tonumber(ARGV[13]) and bytes + #payload <= tonumber(ARGV[14]) then
-      redis.call('RPUSH', session_key(tag, 'waiting', s), c)
-      redis.call('HSET', running, c, string.upper(held), '#w', parked + 1, '#b', bytes + #payload)
-      count_parked(tag, 1, #payload)
-      redis.call('PEXPIRE', session_key(tag, 'waiting', s), life)
-      redis.call('PEXPIRE', running, life)
-      redis.call('PEXPIRE', key, life, 'GT')
-      return
+-- Sessions and calls of the job ids that stand `step` apart in a list, at the same places, as far as they are ids of this
+-- queue. Then whether any has ended or been cancelled: most have not, so all are asked for at once.
+local function read_ids(list, step, tag, at, cancels, dones)
+  local sessions, calls, marks, n, marked = {}, {}, {}, 0, false
+  for i = 1, #list, step do
+    local id = list[i]
+    local s, c = string.match(id, '^(%w[%w._-]*):(%w[%w._-]*)$', at)
+    if s and #s <= 64 and #c <= 64 and string.sub(id, 1, at - 1) == tag then
+      sessions[i], calls[i] = s, c
+      marks[n + 1], marks[n + 2], n = cancels .. s .. ':' .. c, dones .. s .. ':' .. c, n + 2
     else
-      word = 'full'
-      redis.call('HSET', running, c, 'x')
+      sessions[i], calls[i] = false, false
     end
-  else
-    redis.call('HSET', running, c, held)
   end
-  -- A new hash needs its life; one that goes on is told again now and then.
-  if fields == 0 or tokens % 64 == 0 then redis.call('PEXPIRE', running, life) end
-  describe(s, c, id, word, tool, payload, class == 'w', 1)
+  for i = 1, n, 1000 do marked = redis.call('EXISTS', unpack(marks, i, math.min(i + 999, n))) > 0 or marked end
+  return sessions, calls, marked
 end
 
--- A producer knows this clock to about a millisecond: what is due that soon is due.
-local function due(key, n) return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, n) end
+-- What stands before `n` in a list, `step` apart, leaves the sorted set.
+local function remove_first(key, list, n, step)
+  if n == 1 then return end
+  local members, count = list, n - 1
+  if step == 2 then
+    members, count = {}, count / 2
+    for i = 1, count do members[i] = list[2 * i - 1] end
+  end
+  with_words('ZREM', key, members, count)
+end
 
-local claimed_before = tokens
+local cancels, dones, runnings = 'reef:' .. tag .. ':cancel:', 'reef:' .. tag .. ':done:', 'reef:' .. tag .. ':running:'
+local at, answer, filled, claimed = #tag + 2, { now, 0, -1 }, 3, 0
+local prefix = tag .. ':'
+local records, places, plans, fresh, parked_calls, parked_bytes = {}, {}, {}, {}, 0, 0
+-- The session in hand: what was read and is to be written of it, and what is noted of its calls that come next.
+local in_hand, running, ahead, lasts
+local readers, effects, parked, bytes, was_readers, was_effects
+local changes, changed, waits, waiting = {}, 0, {}, 0
+
+-- One token for all calls of this script: none is claimed twice in it. The fence counts them all the same.
+local fenced = tonumber(redis.call('GET', fence) or 0)
+local claim = string.format('%d/%s/%d %s', fenced + 1, ARGV[12], now, owner)
+local until_ms = string.format('%d', now + ARGV[3])
 redis.call('DEL', bell)
 beat(workers, owner, ARGV[5], now)
-while #calls < slots and budget > 0 do
-  local want = math.min(slots - #calls, budget)
-  local old, new, late = due(leases, want), due(queue, want), due(batch, want)
-  local o, n, l = 1, 1, 1
+while claimed < slots and budget > 0 do
+  local want = math.min(slots - claimed, budget)
+  local old, late = due(leases, now, want, true), due(batch, now, want)
+  -- Scores tell which came first.
+  local step = old[1] and 2 or 1
+  local new = due(queue, now, want, step == 2)
   if not (old[1] or new[1] or late[1]) then break end
-  while #calls < slots and (old[o] or new[n] or late[l]) and budget > 0 do
-    budget = budget - 1
-    -- Every fifth claim comes from the batch queue, so that a steady interactive load can't starve it.
-    if late[l] and (tokens % 5 == 4 or not (old[o] or new[n])) then
-      first(late[l], batch)
-      l = l + 2
-    elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
-      again(old[o])
-      o = o + 2
-    elseif new[n] then
-      first(new[n], queue)
-      n = n + 2
-    end
+  local new_s, new_c, any_marked = read_ids(new, step, prefix, at, cancels, dones)
+  local old_s, old_c, late_s, late_c, marked
+  if old[1] then
+    old_s, old_c, marked = read_ids(old, 2, prefix, at, cancels, dones)
+    any_marked = any_marked or marked
   end
-  flush()
+  if late[1] then
+    late_s, late_c, marked = read_ids(late, 1, prefix, at, cancels, dones)
+    any_marked = any_marked or marked
+  end
+  local o, n, l, leased, claims, leasing = 1, 1, 1, {}, {}, 0
+  repeat
+    local list, i, stride, is_new, id, s, c
+    if claimed < slots and budget > 0 then
+      -- Every fifth claim comes from the batch queue, so that a steady interactive load can't starve it.
+      if late[l] and ((fenced + claimed) % 5 == 4 or not (old[o] or new[n])) then
+        list, i, stride, is_new, s, c, l = late, l, 1, true, late_s[l], late_c[l], l + 1
+      elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
+        list, i, stride, is_new, s, c, o = old, o, 2, false, old_s[o], old_c[o], o + 2
+      elseif new[n] then
+        list, i, stride, is_new, s, c, n = new, n, step, true, new_s[n], new_c[n], n + step
+      end
+    end
+    if list then
+      id, budget = list[i], budget - 1
+      if not s then bury(dead, id, 'not a job id of this queue') end
+    end
+    if in_hand and (s ~= in_hand or not ahead or ahead[c] == nil) then
+      -- What has changed is written once for all calls that come together.
+      if readers ~= was_readers then changes[changed + 1], changes[changed + 2], changed = '#r', readers, changed + 2 end
+      if effects ~= was_effects then changes[changed + 1], changes[changed + 2], changed = '#e', effects, changed + 2 end
+      if waiting > 0 then
+        local key = 'reef:' .. tag .. ':waiting:' .. in_hand
+        with_words('RPUSH', key, waits, waiting)
+        redis.call('PEXPIRE', key, life)
+        changes[changed + 1], changes[changed + 2], changes[changed + 3], changes[changed + 4] = '#w', parked, '#b', bytes
+        changed, waiting = changed + 4, 0
+      end
+      with_words('HSET', running, changes, changed)
+      if lasts then redis.call('PEXPIRE', running, life) end
+      in_hand, changed, lasts, bytes = nil, 0, false, nil
+    end
+    local payload, tool, class, word, noted, attempt
+    if s then
+      local key, cancelled, ended, known = 'arq:job:' .. id, false, false, nil
+      if in_hand then
+        known = ahead[c]
+      else
+        in_hand, running = s, runnings .. s
+        local others, found = calls_after(list, i, stride, s, at), nil
+        if others then
+          found = redis.call('HMGET', running, '#r', '#e', '#w', c, unpack(others))
+          ahead = { [c] = found[4] }
+          for m, other in ipairs(others) do ahead[other] = found[m + 4] end
+        else
+          found, ahead = redis.call('HMGET', running, '#r', '#e', '#w', c), nil
+        end
+        readers, effects = found[1] and tonumber(found[1]) or 0, found[2] and tonumber(found[2]) or 0
+        parked, was_readers, was_effects, known = found[3] and tonumber(found[3]) or 0, readers, effects, found[4]
+      end
+      if any_marked then
+        cancelled = redis.call('EXISTS', cancels .. s .. ':' .. c) == 1
+        ended = redis.call('EXISTS', dones .. s .. ':' .. c) == 1
+      end
+      if not is_new then
+        -- Granted by a call that has ended, or left by a worker whose lease ended.
+        payload, tool, class, word = fetch(key, max_bytes, classes)
+        local held, attempts = string.match(known or '', '^([rex])(%d*)$')
+        local before = tonumber(attempts or '') or 0
+        if not held then
+          -- The session's record has been lost, and with it how often this was claimed.
+          word = 'interrupted'
+        elseif held == 'x' then
+          -- It holds no place in its session, so it must not run, whatever has become of the reason meanwhile.
+          word = cancelled and 'cancelled' or word == 'run' and 'full' or word
+        elseif payload == '' and word == 'run' then
+          word = before > 0 and 'interrupted' or 'lost'
+        elseif before > 0 and (held ~= 'r' or before >= tonumber(ARGV[11])) then
+          word = 'interrupted'
+        elseif held == 'r' and class ~= 'r' then
+          word = 'changed'
+        elseif cancelled then
+          word = 'cancelled'
+        end
+        if limits and word == 'run' and before == 0 then word = crowded(limits, tag, s, tool, id, leases, now, fresh) or word end
+        attempt, noted = before + 1, held and held .. before + 1
+      elseif ended and not known then
+        redis.call('DEL', key)
+      elseif not known then
+        payload, tool, class, word = fetch(key, max_bytes, classes)
+        if payload == '' and word == 'run' then
+          redis.call('DEL', key)
+          bury(dead, id, 'no payload')
+          word = nil
+        elseif cancelled then
+          word = 'cancelled'
+        end
+        if limits and word == 'run' then
+          word = limited(limits, tag, s, tool, #payload, now) or word
+          if word == 'run' then store(limits, tag, s, tool, #payload) end
+        end
+        if word == 'run' then
+          -- Reads share a session up to `cap`, an effect is alone in it.
+          local has_room = parked == 0 and effects == 0 and readers < (class == 'r' and cap or 1)
+          if limits and has_room then word = crowded(limits, tag, s, tool, id, leases, now, fresh) or word end
+          if word == 'run' and not has_room then
+            bytes = bytes or tonumber(redis.call('HGET', running, '#b') or 0)
+            if parked < tonumber(ARGV[13]) and bytes + #payload <= tonumber(ARGV[14]) then
+              waiting = waiting + 1
+              waits[waiting], noted = c, (class == 'r' and 'R' or 'E') .. #payload
+              parked, bytes, word = parked + 1, bytes + #payload, nil
+              parked_calls, parked_bytes = parked_calls + 1, parked_bytes + #payload
+              redis.call('PEXPIRE', key, life, 'GT')
+            else
+              word = 'full'
+            end
+          end
+        end
+        if word == 'run' then
+          if class == 'r' then readers, noted = readers + 1, 'r1' else effects, noted = effects + 1, 'e1' end
+        elseif word then
+          redis.call('HINCRBY', running, '#x', 1)
+          noted = 'x1'
+        end
+        attempt = 1
+      end
+      if noted then
+        changes[changed + 1], changes[changed + 2], changed = c, noted, changed + 2
+        if ahead then ahead[c] = noted end
+        if attempt ~= 1 or not word then lasts = true end
+      end
+    end
+    if word then
+      claimed = claimed + 1
+      claims[leasing + 1], claims[leasing + 2] = 'arq:in-progress:' .. id, claim
+      leased[leasing + 1], leased[leasing + 2], leasing = until_ms, id, leasing + 2
+      if limits then
+        fresh[id] = true
+        if word == 'run' then enter(limits, tag, s, tool, id, life) end
+      end
+      local record = records[s]
+      if not record then
+        record = redis.call('HMGET', 'reef:' .. tag .. ':session:' .. s, 'workspace', 'mode', 'taint')
+        records[s] = record
+      end
+      local place, mode, taint = record[1] or s, record[2], record[3]
+      local labels = places[place]
+      if not labels then
+        labels = redis.call('HMGET', 'reef:' .. tag .. ':workspace:' .. place, 'level', 'pin')
+        places[place] = labels
+      end
+      -- What an effect writes carries its session's taint, so the label rises before the effect starts.
+      if class == 'w' and word == 'run' and taint and rank(taint) > rank(labels[1])
+          and not (labels[2] and rank(taint) > rank(labels[2])) then
+        redis.call('HSET', 'reef:' .. tag .. ':workspace:' .. place, 'level', taint)
+        labels[1] = taint
+      end
+      answer[filled + 1], answer[filled + 2], answer[filled + 3], answer[filled + 4] = id, fenced + 1, attempt, word
+      answer[filled + 5], answer[filled + 6], answer[filled + 7], answer[filled + 8] = tool, payload, record[1], mode
+      answer[filled + 9], answer[filled + 10], answer[filled + 11], answer[filled + 12] = taint, labels[1], labels[2], 0
+      filled = filled + 12
+      if tool == 'plan.propose' or (mode and mode ~= 'normal') then
+        if not plans[s] then
+          plans[s] = {}
+          add_plan(plans[s], tag, s, now)
+        end
+        answer[filled] = #plans[s]
+        for m, each in ipairs(plans[s]) do answer[filled + m] = each end
+        filled = filled + #plans[s]
+      end
+    end
+  until not list
+  -- Sorted sets change once for many calls: that is most of what a claim costs.
+  with_words('ZADD', leases, leased, leasing)
+  remove_first(queue, new, n, step)
+  remove_first(batch, late, l, 1)
+  for k = 1, leasing, 1000 do redis.call('MSET', unpack(claims, k, math.min(k + 999, leasing))) end
+  if #old < 2 * want and #new < step * want and #late < want then break end
 end
-if tokens > claimed_before then redis.call('INCRBY', fence, tokens - claimed_before) end
+if parked_calls > 0 then count_parked(tag, parked_calls, parked_bytes) end
+if claimed > 0 then redis.call('INCRBY', fence, claimed) end
 
 publish_pressure(tag, queue, batch, leases, now, ARGV[15])
 local more, wait = 0, -1
@@ -214,6 +303,5 @@ if more == 1 then
   redis.call('LPUSH', bell, 1)
   redis.call('PEXPIRE', bell, life)
 end
-local answer = { now, more, wait }
-for _, call in ipairs(calls) do answer[#answer + 1] = call end
+answer[2], answer[3] = more, wait
 return answer
