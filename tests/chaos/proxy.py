@@ -117,16 +117,21 @@ class Proxy:
             back.transport.abort()
 
     async def _pass_on(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, asks: bool) -> None:
-        """One direction. What was sent before its sender hung up is still delivered, as TCP does."""
+        """One direction. What was sent before its sender hung up is still delivered, as TCP does.
+
+        After a piece that is lost nothing passes any more, even when the line is open again: TCP leaves no holes.
+        """
+        lost = False
         try:
             while piece := await source.read(65536):
                 if self._delay_s:
                     await asyncio.sleep(self._delay_s)
-                if self._line is Line.DEAD or (self._line is Line.HALF and not asks):
-                    continue
+                lost = lost or self._line is Line.DEAD or (self._line is Line.HALF and not asks)
                 if not asks and self._drop is not None and self._drop[0] in piece:
                     self._drop[1].set()
                     self._drop = None
+                    lost = True
+                if lost:
                     continue
                 if asks and self._hold is not None and self._hold[0] in piece:
                     self._hold[1].set()
