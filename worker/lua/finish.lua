@@ -47,8 +47,11 @@ local function pass_on(tag, s, calls, count, gone, removed, leased, now, cap)
     end
   else
     with_words('HDEL', running, calls, count)
-    redis.call('HSET', running, '#r', readers, '#e', effects, '#x', answered)
-    if changes then with_words('HSET', running, changes, #changes) end
+    changes = changes or {}
+    local m = #changes
+    changes[m + 1], changes[m + 2], changes[m + 3], changes[m + 4] = '#r', readers, '#e', effects
+    changes[m + 5], changes[m + 6] = '#x', answered
+    with_words('HSET', running, changes, m + 6)
   end
   return removed, was_parked - parked, bytes
 end
