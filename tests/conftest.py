@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import redis
 
+from contracts import keys
 from tests.fleet import Agent, Fleet, Server, serve
 
 
@@ -58,12 +59,20 @@ def make_fleet(server: Server, tmp_path: Path) -> Iterator[Callable[..., Fleet]]
 
 
 def assert_every_key_has_a_life(client: Any, queue: str) -> None:
-    """Every key of the queue expires, but for what stays on purpose: see contracts/keys.py."""
+    """Every key of the queue expires, but for what stays on purpose: see contracts/keys.py.
+
+    What belongs to a call that is still claimed stays as its lease does, for the next worker to answer.
+    """
     stays = ("fence", "session", "workspace")
     capped = ("audit", "dead")
     empties = ("leases", "bell")
+    claimed = [member.decode() for member in client.zrange(keys.leases(queue), 0, -1)]
+    held = {f"arq:in-progress:{job_id}" for job_id in claimed}
+    held |= {keys.running(queue, job_id.split(":")[1]) for job_id in claimed}
     immortal = []
     for key in client.scan_iter(match=f"*{{{queue}}}*"):
+        if key.decode() in held:
+            continue
         kind = key.decode().split("}:")[1].split(":")[0] if b"reef:" in key else key.decode().split(":")[1]
         if client.ttl(key) == -1 and kind not in (*stays, *capped, *empties, "queue"):
             immortal.append(key.decode())
