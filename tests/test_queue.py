@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import itertools
 import json
 import signal
@@ -241,6 +242,24 @@ def test_batch_calls_run_after_interactive_ones_but_are_not_starved(make_fleet: 
     assert len(audit) == 24
     assert places[0] > 0
     assert places[-1] <= 20
+
+
+def test_a_tool_that_takes_too_long_is_stopped(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet(tool_timeout_s=0.25)
+    worker = fleet.start_worker()
+    agent = fleet.agent()
+    agent.workspace.mkdir(parents=True)
+    target = agent.workspace / "f"
+    target.write_text("before\n")
+    with target.open() as held:
+        # A writer waits for another one that holds the file.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        error = agent.fail("write_file", path="f", content="late\n")
+        assert (error.code, error.message) == ("timeout", "write_file took longer than 0.25 s")
+    assert target.read_text() == "before\n"
+    agent.complete("write_file", path="f", content="after\n")
+    assert target.read_text() == "after\n"
+    assert "Traceback" not in worker.log.read_text()
 
 
 def test_a_call_beyond_its_deadline_is_stopped(agent: Agent) -> None:

@@ -78,6 +78,12 @@ class Running:
             if self.begun:
                 self.task.cancel()
 
+    def go_on(self) -> None:
+        """What was stopped was its tool alone: the call goes on to its answer, and can be stopped again."""
+        self.stop_reason = None
+        if self.task is not None:
+            self.task.uncancel()
+
 
 @dataclass(slots=True, kw_only=True)
 class _Outcome:
@@ -90,7 +96,6 @@ class _Outcome:
     sight: Sight | None = None
     progress: ProgressWriter | None = None
     started: bool = False
-    allowed_s: float = 0.0
     output: Output | None = None
     error: Error | None = None
 
@@ -192,11 +197,15 @@ async def _run(outcome: _Outcome, running: Running, parts: Parts) -> Output:
     allowed_s = parts.tool_timeout_s
     if context.deadline is not None:
         allowed_s = min(allowed_s, context.deadline - time.monotonic())
-    outcome.allowed_s = allowed_s
     # Cheaper than asyncio.timeout, and one way to stop a call less.
     timer = asyncio.get_running_loop().call_later(allowed_s, running.stop, "timeout")
     try:
         return await parts.tools[call.tool](call.args, context)
+    except asyncio.CancelledError:
+        if running.stop_reason != "timeout":
+            raise
+        running.go_on()
+        raise CallFailed("timeout", f"{call.tool} took longer than {allowed_s:.3g} s") from None
     finally:
         timer.cancel()
 
@@ -282,8 +291,6 @@ def _reply(outcome: _Outcome, answer: Classified, claim: Claimed, parts: Parts, 
 
 def _stopped(reason: StopReason, outcome: _Outcome) -> Error:
     """Stopped before the tool began, or in a call that only reads: nothing was done. Else nobody can tell."""
-    if reason == "timeout" and outcome.call is not None:
-        return error_of("timeout", f"{outcome.call.tool} took longer than {outcome.allowed_s:.3g} s")
     harmless = not outcome.started or (outcome.call is not None and TOOLS[outcome.call.tool].effect is Effect.READ)
     message = "cancelled while running" if reason == "cancelled" else "the worker had to stop before the call had ended"
     if not outcome.started:

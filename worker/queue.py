@@ -67,7 +67,7 @@ class FleetWorker(Worker):
         self._endings: list[Ending] = []
         self._returns: list[Claimed] = []
         self._unsure: dict[str, list[str]] = {}
-        self._tickets = (f"{uuid.uuid4().hex}-{number}" for number in itertools.count())
+        self._tickets = map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count())
         # On a cluster one queue's server may be away while the others serve on: failures so far, and who looks for it.
         self._tries: dict[str, Backoff] = {}
         self._away: dict[str, asyncio.Task[None]] = {}

@@ -81,7 +81,7 @@ class Chain:
         """The record behind `after` as a line, not written yet."""
         seq = after.seq + 1
         line = encode(make(seq, time.time_ns() // 1_000_000, after.hash))
-        return AuditMark(seq, hashlib.sha256(line).hexdigest()), line + b"\n"
+        return AuditMark(seq, hash_of(line)), line + b"\n"
 
     def write(self, line: bytes) -> None:
         """Appends a line, or several, whole or not at all."""
