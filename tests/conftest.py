@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,15 @@ from typing import Any
 
 import pytest
 import redis
+from hypothesis import settings
 
 from contracts import keys
 from tests.fleet import Agent, Fleet, Server, serve
+
+# The same examples on every run: a change is judged by what it did. TOOLREEF_EXPLORE=1 draws new ones.
+settings.register_profile("same", derandomize=True)
+if not os.environ.get("TOOLREEF_EXPLORE"):
+    settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.tools.conftest import Files
@@ -185,9 +185,15 @@ def test_dry_run_and_line(files: Files) -> None:
 
 def test_an_edit_to_the_same_text_touches_nothing(files: Files) -> None:
     files.put("f", b"abc")
-    before = (files.root / "f").stat()
+    before = _written(files.root / "f")
     assert files.edit("f", "b", "b").notes == ["old_text and new_text come to the same; the file was not touched"]
-    assert (files.root / "f").stat() == before
+    assert _written(files.root / "f") == before
+
+
+def _written(path: Path) -> tuple[int, ...]:
+    """What a write would change; a read may change the time of the last access."""
+    found = path.stat()
+    return (found.st_ino, found.st_mode, found.st_nlink, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def test_the_diff_is_capped(files: Files) -> None:
@@ -228,6 +234,7 @@ def test_too_large(files: Files) -> None:
     after=st.text("ab\r\n\tß€", max_size=20),
     codec=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32"]),
 )
+@example(before="\r", old="\n\r", new="", after="\n", codec="utf-8")
 def test_bytes_outside_of_the_match_never_change(before: str, old: str, new: str, after: str, codec: str) -> None:
     data = (before + old + after).encode(codec)
     with tempfile.TemporaryDirectory() as home:
@@ -246,8 +253,9 @@ def test_bytes_outside_of_the_match_never_change(before: str, old: str, new: str
     assert len(changed) == output.bytes
     head = before.encode(codec)
     tail = data[len((before + old).encode(codec)) :]
-    if old.startswith("\n") and before.endswith("\r"):
-        # A line ending is one thing: the CR before a matched LF goes with it.
+    by_lines = old.replace("\r\n", "\n") in (before + old + after).replace("\r\n", "\n")
+    if old.startswith("\n") and before.endswith("\r") and by_lines:
+        # A line ending is one thing: the CR before a matched LF goes with it, unless only bytes out of pairs match.
         head = before[:-1].encode(codec)
     assert changed.startswith(head)
     assert changed.endswith(tail)

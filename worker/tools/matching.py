@@ -30,7 +30,8 @@ def find(data: bytes, old_text: str, encoding: Encoding) -> Found:
     spans = _literal(data, needle, encoding)
     if "\n" not in old_text or len(spans) > 1 or (spans and not _tears_crlf(data, spans[0], old_text, encoding)):
         return Found(spans)
-    return Found(_by_lines(data, old_text, encoding), flexible=True)
+    by_lines = _by_lines(data, old_text, encoding)
+    return Found(by_lines, flexible=True) if by_lines else Found(spans)
 
 
 def replacement(

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import io
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +17,7 @@ from worker.audit import FileChange
 from worker.failures import CallFailed
 from worker.tools.context import ToolContext
 from worker.tools.naming import naming
-from worker.tools.offload import FILES, effect_in_thread, in_thread
+from worker.tools.offload import FILES, Effects, in_thread
 from worker.tools.room import require_room
 from worker.tools.seen import saw
 from worker.workspace import Conflict, InvalidPath, Opened, Place, Replacement, is_hidden, printable, to_wire
@@ -108,15 +107,19 @@ async def replace(
     Raises:
         CallFailed: not_found, wrong_kind, permission, conflict, no_space, forbidden, invalid_call; nothing changed.
     """
-    stop = threading.Event()
+    effects = Effects()
     for _ in range(_ATTEMPTS):
-        change = _Change(context, path, draft, stop, make_parents=make_parents, may_create=may_create)
+        change = _Change(context, path, draft, effects, make_parents=make_parents, may_create=may_create)
         try:
-            if not await effect_in_thread(change.begin, stop):
+            if not await effects.run(change.begin):
                 await change.write_large()
-                await effect_in_thread(change.finish, stop)
+                await effects.run(change.finish)
         except _Raced:
             continue
+        except BaseException:
+            if effects.at_rest:
+                await in_thread(change.close)
+            raise
         finally:
             # Also when it fails: what it says of a file is as secret as the file. Of none it says nothing.
             if change.path and (change.existed or change.replaced):
@@ -134,7 +137,8 @@ async def replace(
 class _Change:
     """One attempt. `begin` does it all for data of ordinary size; larger data passes `write_large` and `finish`.
 
-    Whoever works on the descriptors closes them: a cancelled call's thread may still be at it.
+    Whoever works on the descriptors closes them. Where a cancelled call's thread is still at it, the last to hold the
+    replacement does.
     """
 
     def __init__(
@@ -142,7 +146,7 @@ class _Change:
         context: ToolContext,
         path: str,
         draft: Draft,
-        stop: threading.Event,
+        effects: Effects,
         *,
         make_parents: bool,
         may_create: bool,
@@ -151,7 +155,7 @@ class _Change:
         self._allowed_bytes = context.limits.workspace_bytes
         self._wire_path = path
         self._draft = draft
-        self._stop = stop
+        self._effects = effects
         self._make_parents = make_parents
         self._may_create = may_create
         self._replacement: Replacement | None = None
@@ -169,7 +173,7 @@ class _Change:
             place = self._place()
             if place is None:
                 return True
-            self._replacement = replacement = Replacement(self._workspace, place, self._stop)
+            self._replacement = replacement = Replacement(self._workspace, place, self._effects.stop)
             try:
                 self.path = self._workspace.path_of(place)
                 if is_hidden(self.path):
@@ -201,15 +205,11 @@ class _Change:
         view = memoryview(self._data)
         replacement = self._opened()
         hashing = asyncio.ensure_future(in_thread(partial(_sha256, self._data)))
-        try:
-            with naming(self._wire_path):
-                file = wrap(await in_thread(partial(_Held, replacement)), executor=FILES)
-                while view:
-                    view = view[await file.write(view[:_PIECE_BYTES]) :]
-                self._sha256 = await hashing
-        except Exception:
-            await in_thread(replacement.close)
-            raise
+        with naming(self._wire_path):
+            file = wrap(await self._effects.run(partial(_Held, replacement)), executor=FILES)
+            while view:
+                view = view[await self._effects.see_through(file.write(view[:_PIECE_BYTES])) :]
+            self._sha256 = await hashing
 
     def finish(self) -> None:
         """Puts the new file in place."""
@@ -227,6 +227,11 @@ class _Change:
             replacement.close()
         digest = self._sha256 or _sha256(self._data)
         self.replaced = Replaced(self.path, self._created, digest, found, replacement.notes)
+
+    def close(self) -> None:
+        """Gives up what an attempt that failed or was cancelled still holds."""
+        if self._replacement is not None:
+            self._replacement.close()
 
     def _opened(self) -> Replacement:
         if self._replacement is None:
