@@ -26,9 +26,13 @@ def commands(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Command
 
 
 def left(root: Path) -> list[str]:
-    """What lies in the directory for temporary files."""
+    """What lies in the directory for temporary files, but for empty ones that the next command may get."""
     home = root / ".toolreef/tmp"
-    return sorted(os.listdir(home)) if home.exists() else []
+    return (
+        sorted(entry.name for entry in home.iterdir() if not entry.is_dir() or any(entry.iterdir()))
+        if home.exists()
+        else []
+    )
 
 
 def test_each_command_has_a_directory_of_its_own_that_goes_with_it(commands: Commands) -> None:
@@ -43,6 +47,20 @@ def test_each_command_has_a_directory_of_its_own_that_goes_with_it(commands: Com
     assert left(commands.root) == []
     assert (commands.root / "kept").read_text() == "kept"
     assert (commands.root / ".toolreef/.gitignore").read_text() == "*\n"
+
+
+def test_an_empty_one_is_handed_on_and_goes_with_the_workspace(commands: Commands) -> None:
+    first = commands.run("echo $TMPDIR").stdout
+    assert commands.run('echo $TMPDIR; echo x > "$TMPDIR/x"').stdout == first
+    other = commands.run('echo $TMPDIR; chmod 755 "$TMPDIR"').stdout
+    assert other != first, "it went with what was in it"
+    moved = commands.run('echo $TMPDIR; mv "$TMPDIR" elsewhere; mkdir "$TMPDIR"').stdout
+    assert moved != other, "whoever opened it to all does not hand it on"
+    last = commands.run("echo $TMPDIR").stdout
+    assert last != moved, "another directory stands there"
+    assert os.listdir(commands.root / ".toolreef/tmp") == [Path(last.strip()).name]
+    commands.workspace.close()
+    assert os.listdir(commands.root / ".toolreef/tmp") == []
 
 
 def test_it_goes_after_a_time_out_as_well(commands: Commands) -> None:

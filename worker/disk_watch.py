@@ -13,7 +13,9 @@ from worker.disk_usage import Usage
 
 log = logging.getLogger("toolreef")
 
-_GLANCE_EACH_S = 0.25
+GLANCE_EACH_S = 0.25
+"""How often it looks, and how long after the command's start for the first time."""
+
 _PATIENCE_S = 10.0
 _LOOK_AT_MOST_EACH_COSTS = 4.0
 _LOOK_EACH_COSTS = 20.0
@@ -64,10 +66,9 @@ class DiskWatch:
         self._plan_next(usage)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """From the first glance on, which most commands have ended before, until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_GLANCE_EACH_S)
             found = await loop.run_in_executor(None, os.fstatvfs, self._directory_fd)
             free = found.f_bavail * found.f_frsize
             if is_full(found, self._free_bytes, self._free_files):
@@ -79,6 +80,7 @@ class DiskWatch:
                     self.held_bytes = held
                     self._over("workspace")
                 self._plan_next(self._usage)
+            await asyncio.sleep(GLANCE_EACH_S)
 
     async def _look(self, usage: Usage) -> int | None:
         try:

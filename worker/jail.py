@@ -1,7 +1,6 @@
-"""What the launcher's child does between fork and exec: wait for a job, wall itself in, become the command.
+"""What lies between the launcher and a command: how a job comes, its arguments, its wall.
 
-All that can be done beforehand is done before the job arrives. Imports nothing but the standard library and its
-neighbours, which do the same.
+Imports nothing but the standard library and its neighbours, which do the same.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import array
 import ctypes
 import json
 import os
-import resource
 import signal
 import socket
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NamedTuple
 
 from worker import bubblewrap, landlock, seccomp
 from worker.cgroups import Cgroup, Delegated
@@ -25,8 +23,14 @@ INLINE_BYTES = 100 * 1024
 SETUP_FAILED = 125
 """Exit code of a child that could not become the command; it has said why on the jobs socket."""
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_DUMPABLE = 4
+SIGNALS_TO_RESET = (
+    signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT,
+)  # fmt: skip
+"""Python ignores the first two, the zygote the others; what is ignored or blocked would stay so across exec."""
+
+TASKS_OF_BWRAP = 2
+"""What the wall itself takes of a command's processes."""
+
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
@@ -36,10 +40,7 @@ _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITY_VERSION_3 = 0x20080522
 _MAX_MESSAGE = 256 * 1024
 _MAX_DESCRIPTORS = 8
-_NICENESS = 5
-_ALL_DESCRIPTORS = 2**31 - 1
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_TASKS_OF_BWRAP = 2
 _PROC_FILES = ("cpuinfo", "filesystems", "loadavg", "meminfo", "stat", "uptime", "version")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,6 +64,22 @@ class Prepared:
     limits_processes: bool = True
     delegated: Delegated | None = None
     """Where each command gets a cgroup of its own."""
+
+
+class Started(NamedTuple):
+    """A process that is to become a command, and the descriptors it comes with.
+
+    It waits until `block` has been given `opening` and is closed. What its wall says of itself comes by `status`.
+    `limits` are those that it has not set itself, `cgroup` is its own, and `without_cgroup` says why it has none.
+    """
+
+    pid: int
+    status: int
+    block: int
+    opening: bytes = b""
+    limits: dict[str, int] | None = None
+    cgroup: Cgroup | None = None
+    without_cgroup: str = ""
 
 
 def prepare(plan: dict[str, Any]) -> Prepared:
@@ -104,47 +121,6 @@ def keep_signals_in() -> None:
     os.close(ruleset)
 
 
-def become(jobs: socket.socket, prepared: Prepared, status: int, block: int, cgroup: Cgroup | None) -> NoReturn:
-    """Wait for the job, then exec it. Whatever fails is said on the jobs socket."""
-    try:
-        os.setsid()
-        refused = _enter(cgroup)
-        _die_with_parent()
-        ruleset = _ruleset(prepared) if prepared.tier == "landlock" else -1
-        header, descriptors = receive(jobs)
-        if not header:
-            os._exit(0)
-        _reset_signals()
-        job = json.loads(header)
-        stdout, stderr, script, cwd, workspace = descriptors
-        os.dup2(stdout, 1)
-        os.dup2(stderr, 2)
-        argv = _bash(script)
-        kept = [jobs.fileno(), script]
-        _limit(job["limits"])
-        if cgroup is not None:
-            _limit_together(cgroup, refused, prepared, job["limits"])
-        if prepared.tier == "bwrap":
-            _exec_bwrap(job, prepared, argv, kept, status, block)
-        os.fchdir(cwd)
-        if prepared.limits_processes:
-            _limit_processes(job["limits"]["processes"])
-        if prepared.tier == "landlock":
-            access = landlock.WRITE if job["writable"] else landlock.READ
-            landlock.grant(ruleset, prepared.abi, workspace, access)
-            for path in job["read_only"]:
-                landlock.grant(ruleset, prepared.abi, os.open(path, os.O_PATH), landlock.READ)
-            _drop_capabilities()
-            set_no_new_privileges()
-            landlock.enter(ruleset)
-            seccomp.install(prepared.filter)
-        _close_all_but(kept)
-        os.execve(prepared.bash, argv, job["env"])
-    except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
-        _explain(jobs, error)
-    os._exit(SETUP_FAILED)
-
-
 def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
     """A message and the descriptors that came with it, which no exec passes on.
 
@@ -160,33 +136,8 @@ def receive(sender: socket.socket) -> tuple[bytes, list[int]]:
     return data, descriptors.tolist()
 
 
-def _enter(cgroup: Cgroup | None) -> OSError | None:
-    # Before there is a job: to move costs the kernel milliseconds. What went wrong is said when there is one.
-    try:
-        if cgroup is not None:
-            cgroup.enter()
-    except OSError as error:
-        return error
-    return None
-
-
-def _limit_together(cgroup: Cgroup, refused: OSError | None, prepared: Prepared, limits: dict[str, int]) -> None:
-    if refused is not None:
-        raise refused
-    more = _TASKS_OF_BWRAP if prepared.tier == "bwrap" else 0
-    cgroup.limit(memory_bytes=limits["memory_bytes"], processes=limits["processes"] + more)
-
-
-def _close_all_but(kept: list[int]) -> None:
-    # Everything is close-on-exec already; one descriptor forgotten would be a way out, so it is made sure of.
-    low = 3
-    for descriptor in sorted(kept):
-        os.closerange(low, descriptor)
-        low = descriptor + 1
-    os.closerange(low, _ALL_DESCRIPTORS)
-
-
-def _explain(jobs: socket.socket, error: BaseException) -> None:
+def explain(jobs: socket.socket, error: BaseException) -> None:
+    """Tell the worker why there is no command."""
     text = repr(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -196,7 +147,12 @@ def _explain(jobs: socket.socket, error: BaseException) -> None:
         pass
 
 
-def _bash(script: int) -> list[str]:
+def bash_arguments(script: int) -> list[str]:
+    """How bash gets a script, from its descriptor, which is passed on where it is too long for an argument.
+
+    Raises:
+        ValueError: it has a NUL.
+    """
     size = os.fstat(script).st_size
     if size <= INLINE_BYTES:
         text = os.pread(script, size, 0)
@@ -207,45 +163,35 @@ def _bash(script: int) -> list[str]:
     return ["bash", "--noprofile", "--norc", "-c", f". /dev/fd/{script}"]
 
 
-def _exec_bwrap(
-    job: dict[str, Any], prepared: Prepared, argv: list[str], kept: list[int], status: int, block: int
-) -> NoReturn:
+def filter_descriptor(prepared: Prepared) -> int:
+    """A pipe that bwrap reads the filter from."""
     read_end, write_end = os.pipe()
     os.write(write_end, prepared.filter)
     os.close(write_end)
-    arguments = [prepared.bwrap, *prepared.bwrap_arguments, "--seccomp", str(read_end), "--json-status-fd", str(status)]
-    passed = [read_end, status]
-    if prepared.limits_processes:
-        arguments += ["--block-fd", str(block)]
-        passed.append(block)
-    for descriptor in passed:
-        os.set_inheritable(descriptor, True)
-    arguments += bubblewrap.job_arguments(
+    return read_end
+
+
+def bwrap_arguments(job: dict[str, Any], prepared: Prepared, passed: list[int]) -> list[str]:
+    """bwrap's, up to the command; `passed` are the descriptors of the filter, of its status, and what it waits for."""
+    options = ("--seccomp", "--json-status-fd", "--block-fd")
+    arguments = [prepared.bwrap, *prepared.bwrap_arguments]
+    for option, descriptor in zip(options, passed, strict=True):
+        arguments += [option, str(descriptor)]
+    return arguments + bubblewrap.job_arguments(
         workspace=job["workspace"],
         writable=job["writable"],
         cwd=job["cwd"],
         read_only=job["read_only"],
         tmp_bytes=job["limits"]["tmp_bytes"],
     )
-    _close_all_but([*kept, *passed])
-    # The environment is inherited: arguments can be read by every user of the host, and it may hold secrets.
-    os.execve(prepared.bwrap, [*arguments, *argv], job["env"])
 
 
-def _die_with_parent() -> None:
-    _libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+def ruleset_of_system(prepared: Prepared) -> int:
+    """A ruleset of what every command may reach: its descriptor.
 
-
-def _reset_signals() -> None:
-    # Python ignores these two, the zygote some more; what is ignored or blocked would stay so across exec.
-    for number in (
-        signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT,
-    ):  # fmt: skip
-        signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-
-
-def _ruleset(prepared: Prepared) -> int:
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
     ruleset = landlock.create(prepared.abi)
     for descriptor in prepared.readable:
         landlock.grant(ruleset, prepared.abi, descriptor, landlock.READ)
@@ -254,55 +200,36 @@ def _ruleset(prepared: Prepared) -> int:
     return ruleset
 
 
-def _limit(limits: dict[str, int]) -> None:
-    os.umask(0o022)
-    os.nice(_NICENESS)
-    _die_first()
-    cpu_s = int(limits["cpu_s"]) + 1
-    for what, soft, hard in (
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + 1),
-        (resource.RLIMIT_FSIZE, limits["file_bytes"], limits["file_bytes"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"], limits["open_files"]),
-        # The watch ends a tree at its limit; this bounds what one process can take between two looks.
-        (resource.RLIMIT_DATA, 2 * limits["memory_bytes"], 2 * limits["memory_bytes"]),
-    ):
-        _, ceiling = resource.getrlimit(what)
-        if ceiling != resource.RLIM_INFINITY:
-            soft, hard = min(soft, ceiling), min(hard, ceiling)
-        resource.setrlimit(what, (soft, hard))
+def grant_to_job(ruleset: int, prepared: Prepared, job: dict[str, Any], workspace: int) -> None:
+    """Adds what this one may reach.
 
-
-def _die_first() -> None:
-    # When the host runs out of memory, commands go before workers. The file is root's while not dumpable.
-    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    try:
-        descriptor = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
-    except OSError:
-        return
-    try:
-        os.write(descriptor, b"800")
-    except OSError:
-        pass  # a stricter system; nothing depends on it
-    finally:
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
+    access = landlock.WRITE if job["writable"] else landlock.READ
+    landlock.grant(ruleset, prepared.abi, workspace, access)
+    for path in job["read_only"]:
+        descriptor = os.open(path, os.O_PATH)
+        landlock.grant(ruleset, prepared.abi, descriptor, landlock.READ)
         os.close(descriptor)
 
 
-def _limit_processes(processes: int) -> None:
-    # Counted over all of a uid, so what runs already is added: the whole system's tasks are the one cheap bound.
-    with open("/proc/loadavg", "rb") as file:
-        tasks = int(file.read().split()[3].split(b"/")[1])
-    wanted = tasks + processes
-    _, ceiling = resource.getrlimit(resource.RLIMIT_NPROC)
-    if ceiling != resource.RLIM_INFINITY:
-        wanted = min(wanted, ceiling)
-    resource.setrlimit(resource.RLIMIT_NPROC, (wanted, wanted))
+def shed_privileges(prepared: Prepared) -> None:
+    """Puts this thread, and all it starts, behind the filter, for good, without capabilities or a way to gain them.
+
+    Raises:
+        OSError: the kernel refused; `strerror` begins with the call's name.
+    """
+    _drop_capabilities()
+    set_no_new_privileges()
+    seccomp.install(prepared.filter)
 
 
 def _drop_capabilities() -> None:
     # Root would keep its capabilities, which Landlock does not bound: they go, and exec can't bring them back.
     for capability in range(_LAST_CAPABILITY + 1):
-        _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break
     _libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     none = (ctypes.c_uint32 * 6)()

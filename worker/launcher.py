@@ -1,11 +1,11 @@
 """The processes that start commands. Run by `python -I -S`, with an empty environment, beside the worker.
 
-    worker ── zygote ── runner (one a slot, a subreaper) ── child, forked beforehand ── exec bash or bwrap
+    worker ── zygote ── runner (one a slot, a subreaper) ── bash or bwrap
 
-The zygote forks runners. A runner (`worker.runner`) forks its next child while it has nothing to do; the child
-(`worker.jail`) waits for a job, walls itself in and becomes the command. So a command costs no fork of the worker,
-whatever memory that holds, and no interpreter start. What a command leaves behind comes to its runner, which is a
-subreaper, and to the zygote should the runner die.
+The zygote forks runners. A runner (`worker.runner`) spawns one command after the other (`worker.spawning`) or, where
+commands get cgroups, forks a child into one while it has nothing to do (`worker.jail`). So a command costs no fork of
+the worker, whatever memory that holds, and no interpreter start. What a command leaves behind comes to its runner,
+which is a subreaper, and to the zygote should the runner die.
 
 Imports nothing but the standard library and its neighbours, which do the same.
 """

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from worker.disk_usage import Usage
-from worker.disk_watch import DiskWatch
+from worker.disk_watch import GLANCE_EACH_S, DiskWatch
 from worker.drain import CreateSpill, Drain, StreamEnd, readable
 from worker.endings import limits_in, signal_named
 from worker.relay import Relay, Send, Stream
@@ -177,12 +177,14 @@ class Run:
         tasks: list[asyncio.Task[None]] = []
         reusable = False
         timer: asyncio.TimerHandle | None = None
+        watch: asyncio.TimerHandle | None = None
         try:
             self._start(slot)
             timer = loop.call_later(self._timeout_s(), self._time_out)
             reading = [asyncio.create_task(drain.read()) for drain in self._drains]
             relaying = [asyncio.create_task(self._relay.run())] if self._relay else []
-            tasks = [*reading, *relaying, asyncio.create_task(self._disk.run())]
+            tasks += [*reading, *relaying]
+            watch = loop.call_later(GLANCE_EACH_S, lambda: tasks.append(asyncio.create_task(self._disk.run())))
             try:
                 async with asyncio.timeout(None) as self._patience:
                     report = await self._follow(slot, reading)
@@ -201,8 +203,9 @@ class Run:
             self.ran.stdout, self.ran.stderr = [await drain.conclude() for drain in self._drains]
             return self.ran
         finally:
-            if timer:
-                timer.cancel()
+            for due in (timer, watch):
+                if due:
+                    due.cancel()
             await _end(tasks)
             for drain in self._drains:
                 drain.close()

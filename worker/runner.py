@@ -9,15 +9,17 @@ import ctypes
 import json
 import os
 import re
-import resource
 import select
 import signal
 import socket
 import time
+from contextlib import suppress
 from typing import Any, NoReturn
 
-from worker import jail, proctree
-from worker.cgroups import Cgroup
+from worker import bounds, jail, proctree
+from worker.forking import fork
+from worker.jail import Started
+from worker.spawning import Spawner, wait_until_alone
 
 _PR_SET_CHILD_SUBREAPER = 36
 _GLANCE_EACH_S = 0.025
@@ -39,25 +41,24 @@ class _Gone(Exception):
 def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) -> NoReturn:
     """One job after the other, until the worker closes the control socket."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    _come_first()
+    bounds.come_first(0)
+    os.umask(0o022)
     if prepared.keeps_signals_in:
         jail.keep_signals_in()
+    if prepared.tier == "landlock" and not prepared.delegated:
+        # What it spawns inherits this. Who is to be forked into a cgroup does it himself: clone3 is behind the filter.
+        jail.shed_privileges(prepared)
+    spawner = Spawner(prepared)
     number = 0
     while True:
         number += 1
-        cgroup, without = _make_cgroup(prepared)
-        status_read, status_write = os.pipe()
-        block_read, block_write = os.pipe()
-        pid = cgroup.fork() if cgroup else os.fork()
-        if pid == 0:
-            for unused in (status_read, block_write):
-                os.close(unused)
-            control.close()
-            jail.become(jobs, prepared, status_write, block_read, cgroup)
-        for unused in (status_write, block_read):
-            os.close(unused)
-        job = Job(control, prepared, number, pid, status_read, block_write)
-        job.cgroup, job.without_cgroup = cgroup, without
+        if prepared.delegated:
+            started = fork(jobs, control, prepared)
+        elif (spawned := _spawn(jobs, control, spawner, number)) is not None:
+            started = spawned
+        else:
+            continue
+        job = Job(jobs, control, prepared, number, started)
         try:
             job.follow()
         except (_Gone, OSError):
@@ -67,37 +68,34 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
         job.close()
 
 
-def _make_cgroup(prepared: jail.Prepared) -> tuple[Cgroup | None, str]:
-    # Where none can be made any more the watch and the rlimits are what is left, and the worker says so.
+def _spawn(jobs: socket.socket, control: socket.socket, spawner: Spawner, number: int) -> Started | None:
+    # The next job's process; None when it can't be made, which has been said then.
+    header, descriptors = jail.receive(jobs)
+    if not header:
+        os._exit(0)
     try:
-        return Cgroup(prepared.delegated) if prepared.delegated else None, ""
-    except OSError as error:
-        return None, str(error.strerror)
-
-
-def _come_first(pid: int = 0) -> None:
-    # Whoever watches a fork bomb must not wait its turn among the forks, nor whoever ends it.
-    try:
-        os.sched_setscheduler(pid, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    except OSError:
-        pass  # an ordinary user: commands have been made nicer instead
+        return spawner.spawn(header, descriptors)
+    except Exception as error:  # noqa: BLE001 - whatever it was, the worker waits for an answer
+        jail.explain(jobs, error)
+        _report_ended(control, number, jail.SETUP_FAILED)
+        return None
 
 
 class Job:
     """One job, from waiting for it to the end of its tree."""
 
     def __init__(
-        self, control: socket.socket, prepared: jail.Prepared, number: int, pid: int, status: int, block: int
+        self, jobs: socket.socket, control: socket.socket, prepared: jail.Prepared, number: int, started: Started
     ) -> None:
+        self.jobs = jobs
         self.control = control
         self.prepared = prepared
         self.number = number
-        self.pid = pid
-        self.pidfd = os.pidfd_open(pid)
-        self.status = status
-        self.cgroup: Cgroup | None = None
-        self.without_cgroup = ""
-        self.block: int | None = block
+        self.started = started
+        self.pid = started.pid
+        self.pidfd = os.pidfd_open(started.pid)
+        self.cgroup = started.cgroup
+        self.block: int | None = started.block
         self.wall = b""
         self.init: int | None = None
         self.init_pid = 0
@@ -105,17 +103,18 @@ class Job:
         self.look_at = 0.0
         self.tasks_before = 0
         self.kill = False
+        self.refused: OSError | None = None
         self.limit: str | None = None
         self.exit_code: int | None = None
         self.cpu_s = 0.0
         self.orphans_cpu_s = 0.0
         self.peak_bytes = 0
-        os.set_blocking(status, False)
+        os.set_blocking(started.status, False)
 
     def close(self) -> None:
         """Give the descriptors back."""
         os.close(self.pidfd)
-        os.close(self.status)
+        os.close(self.started.status)
         for descriptor in (self.block, self.init):
             if descriptor is not None:
                 os.close(descriptor)
@@ -128,6 +127,11 @@ class Job:
         Raises:
             _Gone: there is nobody to report to.
         """
+        if self.started.opening:
+            while not self.watch:
+                self._hear()
+            # Counted over all of a uid, so what runs already is added: the whole host's tasks are the one cheap bound.
+            self._let_go(self.pid, proctree.tasks_of_host())
         self._wait()
         killed: list[str] = []
         if self.exit_code is None:
@@ -137,14 +141,18 @@ class Job:
             killed = self._left()
             self.end_all()
         self._read_status()
-        self._send(
-            event="ended",
-            exit_code=self.exit_code,
+        if self.refused is not None:
+            jail.explain(self.jobs, self.refused)
+            self.exit_code = jail.SETUP_FAILED
+        _report_ended(
+            self.control,
+            self.number,
+            self.exit_code,
             killed=killed,
             limit=self._limit_hit(),
             cpu_s=self.cpu_s,
             peak_bytes=(self.cgroup.peak_bytes() if self.cgroup else 0) or self.peak_bytes,
-            without_cgroup=self.without_cgroup,
+            without_cgroup=self.started.without_cgroup,
             wall=self.wall.decode("utf-8", "replace"),
         )
 
@@ -164,7 +172,7 @@ class Job:
             return
         if self.init is not None:
             # The end of the namespace's init is the end of all in it, at once, however fast they fork.
-            _come_first(self.init_pid)
+            bounds.come_first(self.init_pid)
             try:
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
             except ProcessLookupError:
@@ -174,8 +182,7 @@ class Job:
         proctree.stop_and_kill(os.getpid())
 
     def _left(self) -> list[str]:
-        names = [seen.name for seen in proctree.below(os.getpid())]
-        return [name for name in names if name != "bwrap"][:_MAX_NAMES]
+        return [seen.name for seen in proctree.below(os.getpid()) if seen.name != "bwrap"][:_MAX_NAMES]
 
     def _send(self, **report: Any) -> None:
         self.control.send(json.dumps({"job": self.number, **report}).encode())
@@ -183,15 +190,15 @@ class Job:
     def _wait(self) -> None:
         # Until the shell has ended by itself (exit_code is set then), or it is time to kill all.
         poll = select.poll()
-        for descriptor in (self.control.fileno(), self.pidfd, self.status):
+        for descriptor in (self.control.fileno(), self.pidfd, self.started.status):
             poll.register(descriptor, select.POLLIN)
         while not self.kill:
             timeout = _GLANCE_EACH_S * 1000 if self.watch else None
             ready = {found for found, _ in poll.poll(timeout)}
             if self.control.fileno() in ready:
                 self._hear()
-            if self.status in ready and not self._read_status():
-                poll.unregister(self.status)
+            if self.started.status in ready and not self._read_status():
+                poll.unregister(self.started.status)
             if self.pidfd in ready:
                 self._ended()
                 return
@@ -224,36 +231,46 @@ class Job:
         else:
             self.watch = message
             self.look_at = time.monotonic() + _LOOK_EACH_S / 2
-            self.tasks_before = _tasks_of_host()
+            self.tasks_before = proctree.tasks_of_host()
 
     def _read_status(self) -> bool:
         # What bwrap says of itself. False at its end.
         try:
-            data = os.read(self.status, 4096)
+            data = os.read(self.started.status, 4096)
         except BlockingIOError:
             return True
         self.wall += data
         if self.init is None and (found := _INIT_OF_WALL.search(self.wall)):
             self.init_pid = int(found[1])
             self.init = os.pidfd_open(self.init_pid)
-            self._limit_processes(self.init_pid)
-            if self.block is not None:
-                os.close(self.block)
-                self.block = None
+            # Only now, inside its own user namespace, is the command counted apart from all else of this uid.
+            self._let_go(self.init_pid, jail.TASKS_OF_BWRAP)
         return bool(data)
 
-    def _limit_processes(self, init: int) -> None:
-        # Only now, inside its own user namespace, is the command counted apart from all else of this uid.
-        if os.getuid() != 0:
-            wanted = self.watch["processes"] + 2
-            _, ceiling = resource.prlimit(init, resource.RLIMIT_NPROC)
-            if ceiling != resource.RLIM_INFINITY:
-                wanted = min(wanted, ceiling)
-            resource.prlimit(init, resource.RLIMIT_NPROC, (wanted, wanted))
+    def _let_go(self, pid: int, other_tasks: int) -> None:
+        # What waits behind its wall goes on, within its limits.
+        try:
+            if self.started.limits is not None:
+                bounds.limit(pid, self.started.limits)
+            if self.prepared.limits_processes:
+                bounds.limit_processes(pid, self.watch["processes"] + other_tasks)
+        except ProcessLookupError:
+            pass  # dead already
+        except OSError as error:
+            self.refused = error
+            self.kill = True
+            return
+        if self.block is not None:
+            if self.started.opening:
+                wait_until_alone()
+                with suppress(BrokenPipeError):  # dead already
+                    os.write(self.block, self.started.opening)
+            os.close(self.block)
+            self.block = None
 
     def _multiplies(self) -> bool:
         # A glance that costs microseconds: a fork bomb shows in the number of tasks of the whole host.
-        return bool(_tasks_of_host() - self.tasks_before >= self.watch["processes"])
+        return bool(proctree.tasks_of_host() - self.tasks_before >= self.watch["processes"])
 
     def _hit(self) -> bool:
         # What the kernel keeps count of costs microseconds to ask for, however many processes the host has.
@@ -263,7 +280,7 @@ class Job:
 
     def _look(self) -> None:
         started = time.monotonic()
-        self._collect_orphans()
+        self.orphans_cpu_s += proctree.reap_all_but(self.pid)
         used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
         cpu_s = used.cpu_s + self.orphans_cpu_s
         self.cpu_s = max(self.cpu_s, cpu_s)
@@ -279,15 +296,6 @@ class Job:
         # Every process of the host is read: where there are many, there are fewer looks.
         now = time.monotonic()
         self.look_at = now + max(_LOOK_EACH_S, (now - started) / _LOOKS_COST_AT_MOST)
-
-    def _collect_orphans(self) -> None:
-        # Dead ones that nobody collects count against everybody's processes.
-        while True:
-            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            if found is None or found.si_pid == self.pid:
-                return
-            _, _, used = os.wait4(found.si_pid, os.WNOHANG)
-            self.orphans_cpu_s += used.ru_utime + used.ru_stime
 
     def _settled(self) -> bool:
         # The wall's own init ends a moment after the shell.
@@ -306,6 +314,7 @@ class Job:
                 self._hear()
 
 
-def _tasks_of_host() -> int:
-    with open("/proc/loadavg", "rb", buffering=0) as file:
-        return int(file.read(256).split()[3].split(b"/")[1])
+def _report_ended(control: socket.socket, number: int, exit_code: int | None, **more: Any) -> None:
+    # With every field that the worker reads.
+    report = {"killed": [], "limit": None, "cpu_s": 0.0, "peak_bytes": 0, "without_cgroup": "", "wall": "", **more}
+    control.send(json.dumps({"job": number, "event": "ended", "exit_code": exit_code, **report}).encode())

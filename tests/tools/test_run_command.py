@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import time
@@ -131,6 +132,16 @@ def test_a_call_that_is_cancelled_before_it_starts_never_runs(commands: Commands
 
     asyncio.run(cancel())
     assert commands.run("ls").stdout == ""
+
+
+def test_a_command_begins_as_if_nothing_had_run_before_it(commands: Commands) -> None:
+    """Its limits hold from its first instruction on, and nothing shows how it was made to wait for them."""
+    script = 'echo "$_" ${BASH_ENV-none} $LINENO $?; ulimit -H -n; ulimit -S -f; ulimit -c; nice; umask; jobs'
+    limits = Limits(open_files=123, file_bytes=1024**2)
+    nice = os.getpriority(os.PRIO_PROCESS, 0) + 5
+    assert commands.run(script, limits=limits).stdout == f"bash none 1 0\n123\n1024\n0\n{nice}\n0022\n"
+    descriptors = "for n in {3..9} {11..99}; do { : <&$n; } 2>/dev/null && echo $n; done; env | grep -c BASH"
+    assert commands.run(descriptors).stdout == "0\n"
 
 
 def test_standard_input_is_empty(commands: Commands) -> None:

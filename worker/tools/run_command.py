@@ -99,7 +99,7 @@ async def run(args: RunCommandArgs, context: ToolContext) -> RunCommandOutput:
     finally:
         place.close()
         spill.close()
-        if scratch is not None:
+        if scratch is not None and not context.workspace.keep_scratch(scratch):
             await _remove(scratch)
     answer = _answer(ran)
     if ran.timed_out:

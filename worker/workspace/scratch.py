@@ -16,6 +16,7 @@ from worker.workspace.temps import is_dead, is_temp, new_name
 
 _HOME = (b".toolreef", b"tmp")
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODE = 0o700
 _STALE_S = 24 * 3600.0
 
 
@@ -28,6 +29,30 @@ class Scratch:
         self._name = name
         self.path = b"/".join((*_HOME, name))
 
+    def is_as_new(self, opener: Opener, root_fd: int) -> bool:
+        """Whether it is empty, may be used by its owner alone, and is what its path leads to."""
+        try:
+            found = os.fstat(self._fd)
+            if stat.S_IMODE(found.st_mode) != _MODE or os.listdir(self._fd):
+                return False
+            there = opener.enter(root_fd, self.path, _OPEN)
+            try:
+                return os.path.samestat(os.fstat(there), found)
+            finally:
+                os.close(there)
+        except (OSError, Outside):
+            return False
+
+    def close(self) -> None:
+        """Removes it if it is empty, else leaves it to a sweeper. Instead of `remove`."""
+        with suppress(OSError):
+            os.rmdir(self._name, dir_fd=self._home_fd)
+        self._close()
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        os.close(self._home_fd)
+
     def remove(self, *, budget_s: float = 30.0) -> bool:
         """Removes it with all that is in it, as far as `budget_s` lasts; whether that is all. Blocking, once.
 
@@ -36,8 +61,7 @@ class Scratch:
         try:
             return remove_tree(self._home_fd, self._name, budget_s=budget_s)
         finally:
-            os.close(self._fd)
-            os.close(self._home_fd)
+            self._close()
 
 
 def make_scratch(opener: Opener) -> Scratch:
@@ -54,7 +78,7 @@ def make_scratch(opener: Opener) -> Scratch:
         for parent, made in place.made:
             if made == _HOME[0]:
                 keep_from_git(parent)
-        os.mkdir(name, 0o700, dir_fd=home)
+        os.mkdir(name, _MODE, dir_fd=home)
         fd = os.open(name, _OPEN, dir_fd=home)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
