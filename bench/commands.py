@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 
 from contracts.calls import Session
 from contracts.tools import RunCommandArgs
+from worker import bubblewrap
 from worker.process import Limits
 from worker.sandbox import TIERS, Sandbox, SandboxUnavailable, detect
 from worker.tools.context import ToolContext
@@ -29,6 +30,16 @@ async def bare() -> None:
     """asyncio's own way, nothing around it."""
     process = await asyncio.create_subprocess_exec(
         "bash", "-c", "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+    )
+    await process.communicate()
+
+
+async def bare_bwrap() -> None:
+    """The same with the namespaces and mounts of the real wall, and nothing of ours."""
+    arguments = [bubblewrap.candidates()[0], *bubblewrap.system_arguments("/etc")]
+    arguments += bubblewrap.job_arguments(workspace="/srv", writable=False, cwd="/", read_only=[], tmp_bytes=2**20)
+    process = await asyncio.create_subprocess_exec(
+        *arguments, "bash", "-c", "true", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     await process.communicate()
 
@@ -80,6 +91,9 @@ async def measure(sandbox: Sandbox, rounds: int) -> None:
         rates = [(await side_by_side(bare, rounds, 8), await side_by_side(walled, rounds, 8)) for _ in range(5)]
         rate, rate_ours = (statistics.median(column) for column in zip(*rates, strict=True))
         print(f"{sandbox.tier}: 8-way bare {rate:.0f}/s, ours {rate_ours:.0f}/s, {rate_ours / rate:.0%}")
+        if sandbox.tier.startswith("bwrap"):
+            alone = statistics.median([await side_by_side(bare_bwrap, rounds, 8) for _ in range(5)])
+            print(f"{sandbox.tier}: 8-way bubblewrap by itself {alone:.0f}/s, {alone / rate:.0%} of bare")
         await output(workspace, context, sandbox)
 
 

@@ -11,6 +11,7 @@ import resource
 
 _PR_SET_DUMPABLE = 4
 _NICENESS = 5
+_LAST = 19
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -23,6 +24,19 @@ def come_first(pid: int) -> None:
         pass  # an ordinary user: commands have been made nicer instead
 
 
+def come_last(group: int) -> None:
+    """For a process group that has been killed, so that hundreds that exit at once leave the processors to others.
+
+    Not before it is killed: those that live would hold the kernel's locks for as long as they wait for their turn, and
+    what they fork meanwhile would keep them waiting.
+    """
+    _tell(group, "autogroup", str(_LAST))
+    try:
+        os.setpriority(os.PRIO_PGRP, group, _LAST)
+    except OSError:
+        pass  # gone already
+
+
 def limit(pid: int, limits: dict[str, int]) -> None:
     """Bounds a process (0 for this one) and all that it starts from now on.
 
@@ -30,7 +44,12 @@ def limit(pid: int, limits: dict[str, int]) -> None:
         OSError: the kernel refused.
     """
     os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICENESS)
-    _die_first(pid)
+    # Where the scheduler has a group for each session, niceness counts within it only.
+    _tell(pid, "autogroup", str(_NICENESS))
+    # When the host runs out of memory, commands go before workers. The file is root's while not dumpable.
+    if not pid:
+        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    _tell(pid, "oom_score_adj", "800")
     cpu_s = int(limits["cpu_s"]) + 1
     for what, soft, hard in (
         (resource.RLIMIT_CORE, 0, 0),
@@ -46,18 +65,15 @@ def limit(pid: int, limits: dict[str, int]) -> None:
         resource.prlimit(pid, what, (soft, hard))
 
 
-def _die_first(pid: int) -> None:
-    # When the host runs out of memory, commands go before workers. The file is root's while not dumpable.
-    if not pid:
-        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+def _tell(pid: int, name: str, value: str) -> None:
     try:
-        descriptor = os.open(f"/proc/{pid or 'self'}/oom_score_adj", os.O_WRONLY)
+        descriptor = os.open(f"/proc/{pid or 'self'}/{name}", os.O_WRONLY)
     except OSError:
         return
     try:
-        os.write(descriptor, b"800")
+        os.write(descriptor, value.encode())
     except OSError:
-        pass  # a stricter system; nothing depends on it
+        pass  # a stricter system, or asked too often; nothing depends on it
     finally:
         os.close(descriptor)
 

@@ -59,7 +59,7 @@ def system_arguments(etc: str) -> list[str]:
     """Everything that is the same for all commands: namespaces, and the read-only system. `etc` becomes /etc."""
     arguments = [
         "--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try",
-        "--disable-userns", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox",
+        "--disable-userns", "--cap-drop", "ALL", "--hostname", "sandbox",
     ]  # fmt: skip
     for tree in SYSTEM_TREES:
         if os.path.islink(tree):

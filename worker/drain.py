@@ -16,7 +16,8 @@ from worker.relay import Stream
 log = logging.getLogger("toolreef")
 
 _PIPE_BYTES = 256 * 1024
-_FAIR_READS = 8
+_FLOOD_BYTES = 256 * 1024**2
+_FLOOD_BYTES_PER_S = 256 * 1024**2
 _MAX_UNWRITTEN_BYTES = 4 * 1024**2
 
 CreateSpill = Callable[[Stream], tuple[int, str] | None]
@@ -73,7 +74,6 @@ class Drain:
 
     async def read(self) -> None:
         """Until the last writer is gone."""
-        reads = 0
         spilling = False
         while True:
             try:
@@ -90,9 +90,9 @@ class Drain:
             self._took(self._stream, chunk)
             if spilling:
                 await self._spill(chunk)
-            reads += 1
-            if reads % _FAIR_READS == 0:
-                await asyncio.sleep(0)
+            # One piece a turn of the loop, so that others are heard; and what is a flood waits in its pipe.
+            is_flood = self.capture.total_bytes > _FLOOD_BYTES
+            await asyncio.sleep(len(chunk) / _FLOOD_BYTES_PER_S if is_flood else 0)
 
     async def conclude(self) -> StreamEnd:
         """The stream's end. Bytes that the text can't show as they are go to a file."""

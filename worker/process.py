@@ -46,7 +46,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Kept in the reply of each stream, half of its head and half of its tail."""
     spill_bytes: int = 16 * 1024**2
     """Kept of each stream in a file of the workspace when it does not fit the reply."""
-    output_total_bytes: int = 8 * 1024**3
+    output_total_bytes: int = 1024**3
     """Of both streams together, kept or not; more ends the command."""
     progress_bytes: int = 1024**2
     """Sent as progress entries; the rest is counted as dropped."""

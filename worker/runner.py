@@ -19,12 +19,10 @@ from typing import Any, NoReturn
 from worker import bounds, jail, proctree
 from worker.forking import fork
 from worker.jail import Started
+from worker.limit_watch import LimitWatch
 from worker.spawning import Spawner, wait_until_alone
 
 _PR_SET_CHILD_SUBREAPER = 36
-_GLANCE_EACH_S = 0.025
-_LOOK_EACH_S = 0.1
-_LOOKS_COST_AT_MOST = 0.05
 _SETTLE_S = 0.02
 _MAX_MESSAGE = 64 * 1024
 _MAX_NAMES = 20
@@ -99,16 +97,10 @@ class Job:
         self.wall = b""
         self.init: int | None = None
         self.init_pid = 0
-        self.watch: dict[str, Any] = {}
-        self.look_at = 0.0
-        self.tasks_before = 0
+        self.watch: LimitWatch | None = None
         self.kill = False
         self.refused: OSError | None = None
-        self.limit: str | None = None
         self.exit_code: int | None = None
-        self.cpu_s = 0.0
-        self.orphans_cpu_s = 0.0
-        self.peak_bytes = 0
         os.set_blocking(started.status, False)
 
     def close(self) -> None:
@@ -128,7 +120,7 @@ class Job:
             _Gone: there is nobody to report to.
         """
         if self.started.opening:
-            while not self.watch:
+            while self.watch is None:
                 self._hear()
             # Counted over all of a uid, so what runs already is added: the whole host's tasks are the one cheap bound.
             self._let_go(self.pid, proctree.tasks_of_host())
@@ -144,30 +136,27 @@ class Job:
         if self.refused is not None:
             jail.explain(self.jobs, self.refused)
             self.exit_code = jail.SETUP_FAILED
+        watch = self._watching()
+        limit, peak_bytes = watch.conclude()
         _report_ended(
             self.control,
             self.number,
             self.exit_code,
             killed=killed,
-            limit=self._limit_hit(),
-            cpu_s=self.cpu_s,
-            peak_bytes=(self.cgroup.peak_bytes() if self.cgroup else 0) or self.peak_bytes,
+            limit=limit,
+            cpu_s=watch.cpu_s,
+            peak_bytes=peak_bytes,
             without_cgroup=self.started.without_cgroup,
             wall=self.wall.decode("utf-8", "replace"),
         )
-
-    def _limit_hit(self) -> str | None:
-        if self.limit is None and self.cgroup is not None:
-            self.limit = self.cgroup.hit()
-        if self.limit is None and self.peak_bytes >= self.watch["memory_bytes"]:
-            self.limit = "memory"
-        return self.limit
 
     def end_all(self) -> None:
         """Kill all that is left of the tree, and wait until it is gone."""
         if self.cgroup is not None and self.cgroup.kill() and proctree.reap(block_s=_NAMESPACE_ENDS_S):
             return
         if self.prepared.keeps_signals_in:
+            proctree.send(-1, signal.SIGKILL)
+            bounds.come_last(self.pid)
             proctree.kill_every_signalled()
             return
         if self.init is not None:
@@ -177,6 +166,8 @@ class Job:
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+            proctree.send(-self.pid, signal.SIGKILL)
+            bounds.come_last(self.pid)
             if proctree.reap(block_s=_NAMESPACE_ENDS_S):
                 return
         proctree.stop_and_kill(os.getpid())
@@ -193,8 +184,7 @@ class Job:
         for descriptor in (self.control.fileno(), self.pidfd, self.started.status):
             poll.register(descriptor, select.POLLIN)
         while not self.kill:
-            timeout = _GLANCE_EACH_S * 1000 if self.watch else None
-            ready = {found for found, _ in poll.poll(timeout)}
+            ready = {found for found, _ in poll.poll(1000 * self.watch.glance_each_s if self.watch else None)}
             if self.control.fileno() in ready:
                 self._hear()
             if self.started.status in ready and not self._read_status():
@@ -202,21 +192,23 @@ class Job:
             if self.pidfd in ready:
                 self._ended()
                 return
-            if self.watch and self._hit():
+            if self.watch is not None and self.watch.is_over():
                 self.kill = True
-            elif self.watch and (time.monotonic() >= self.look_at or self._multiplies()):
-                self._look()
+
+    def _watching(self) -> LimitWatch:
+        # Told of before the job, so without it the child died before it had one.
+        if self.watch is None:
+            raise _Gone
+        return self.watch
 
     def _ended(self) -> None:
-        if not self.watch:
-            raise _Gone
+        watch = self._watching()
         _, status, used = os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         if code != -signal.SIGKILL or self.cgroup is None or self.cgroup.hit() != "memory":
             # Else the kernel has ended all of it at once: nothing outlives the shell.
             self.exit_code = code if code >= 0 else 128 - code
-        self.cpu_s = max(self.cpu_s, used.ru_utime + used.ru_stime)
-        self.peak_bytes = max(self.peak_bytes, used.ru_maxrss * 1024)
+        watch.shell_ended(used)
 
     def _hear(self) -> None:
         data = self.control.recv(_MAX_MESSAGE)
@@ -229,9 +221,7 @@ class Job:
         if message["op"] == "kill":
             self.kill = True
         else:
-            self.watch = message
-            self.look_at = time.monotonic() + _LOOK_EACH_S / 2
-            self.tasks_before = proctree.tasks_of_host()
+            self.watch = LimitWatch(message, self.pid, self.cgroup)
 
     def _read_status(self) -> bool:
         # What bwrap says of itself. False at its end.
@@ -253,7 +243,7 @@ class Job:
             if self.started.limits is not None:
                 bounds.limit(pid, self.started.limits)
             if self.prepared.limits_processes:
-                bounds.limit_processes(pid, self.watch["processes"] + other_tasks)
+                bounds.limit_processes(pid, self._watching().allowed["processes"] + other_tasks)
         except ProcessLookupError:
             pass  # dead already
         except OSError as error:
@@ -268,35 +258,6 @@ class Job:
             os.close(self.block)
             self.block = None
 
-    def _multiplies(self) -> bool:
-        # A glance that costs microseconds: a fork bomb shows in the number of tasks of the whole host.
-        return bool(proctree.tasks_of_host() - self.tasks_before >= self.watch["processes"])
-
-    def _hit(self) -> bool:
-        # What the kernel keeps count of costs microseconds to ask for, however many processes the host has.
-        if self.cgroup is not None:
-            self.limit = self.cgroup.hit() or ("cpu" if self.cgroup.cpu_s() >= self.watch["cpu_s"] else None)
-        return self.limit is not None
-
-    def _look(self) -> None:
-        started = time.monotonic()
-        self.orphans_cpu_s += proctree.reap_all_but(self.pid)
-        used = proctree.usage(proctree.below(os.getpid()), self.watch["memory_bytes"])
-        cpu_s = used.cpu_s + self.orphans_cpu_s
-        self.cpu_s = max(self.cpu_s, cpu_s)
-        self.peak_bytes = max(self.peak_bytes, used.memory_bytes)
-        for limit, amount, allowed in (
-            ("cpu", cpu_s, self.watch["cpu_s"]),
-            ("memory", used.memory_bytes, self.watch["memory_bytes"]),
-            ("processes", used.tasks, self.watch["processes"]),
-        ):
-            if amount >= allowed:
-                self.limit = limit
-                self.kill = True
-        # Every process of the host is read: where there are many, there are fewer looks.
-        now = time.monotonic()
-        self.look_at = now + max(_LOOK_EACH_S, (now - started) / _LOOKS_COST_AT_MOST)
-
     def _settled(self) -> bool:
         # The wall's own init ends a moment after the shell.
         deadline = time.monotonic() + _SETTLE_S
@@ -308,7 +269,7 @@ class Job:
     def _drain(self) -> None:
         # Something outlives the shell: it may finish writing, for a short while.
         self._send(event="exited", exit_code=self.exit_code)
-        deadline = time.monotonic() + self.watch["drain_s"]
+        deadline = time.monotonic() + self._watching().allowed["drain_s"]
         while not self.kill and time.monotonic() < deadline and not proctree.reap():
             if select.select([self.control], [], [], 0.01)[0]:
                 self._hear()

@@ -60,18 +60,8 @@ class Spawner:
         try:
             # Everything is close-on-exec already; one descriptor forgotten would be a way out, so it is made sure of.
             _libc.syscall(ctypes.c_long(_CLOSE_RANGE), 3, ctypes.c_uint(_ALL_DESCRIPTORS), _CLOSE_RANGE_CLOEXEC)
-            argv = jail.bash_arguments(script)
-            passed, opening = [script] if os.get_inheritable(script) else [], b""
-            if prepared.tier == "bwrap":
-                of_wall = [jail.filter_descriptor(prepared), status_end, block_end]
-                theirs.append(of_wall[0])
-                passed += of_wall
-                argv = [*jail.bwrap_arguments(job, prepared, of_wall), *argv]
-            else:
-                passed.append(block_end)
-                job["env"]["BASH_ENV"] = f"/proc/self/fd/{block_end}"
-                # Afterwards $_ is what it is where nothing was run before.
-                opening = f"exec {block_end}<&-; unset BASH_ENV; : {argv[0]}\n".encode()
+            argv, passed, opening = self._command(job, script, status_end, block_end)
+            theirs += passed
             actions = [
                 (os.POSIX_SPAWN_DUP2, stdout, 1),
                 (os.POSIX_SPAWN_DUP2, stderr, 2),
@@ -98,9 +88,21 @@ class Spawner:
             raise
         finally:
             os.chdir("/")
-            for number in theirs:
+            for number in set(theirs):
                 os.close(number)
         return jail.Started(pid, status, block, opening, job["limits"])
+
+    def _command(self, job: dict[str, Any], script: int, status: int, block: int) -> tuple[list[str], list[int], bytes]:
+        # Its arguments, the descriptors that it gets by their numbers, and what lets it go.
+        prepared = self._prepared
+        argv = jail.bash_arguments(script)
+        passed = [script] if os.get_inheritable(script) else []
+        if prepared.tier == "bwrap":
+            of_wall = [jail.filter_descriptor(prepared), status, block]
+            return [*jail.bwrap_arguments(job, prepared, of_wall), *argv], [*passed, *of_wall], b""
+        job["env"]["BASH_ENV"] = f"/proc/self/fd/{block}"
+        # Afterwards $_ is what it is where nothing was run before.
+        return argv, [*passed, block], f"exec {block}<&-; unset BASH_ENV; : {argv[0]}\n".encode()
 
     def _behind_wall(self, make: Callable[[], int], job: dict[str, Any], workspace: int) -> int:
         ruleset = self._ruleset(job, workspace)
