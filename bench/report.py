@@ -149,6 +149,7 @@ def write(
         "growth": growth,
     }
     output: Path = options.output
+    output.mkdir(parents=True, exist_ok=True)
     (output / "results.json").write_text(json.dumps(_rounded(results), indent=1) + "\n")
     (output / "RESULTS.md").write_text(_page(results))
     plot = [python_of("peers"), str(Path(__file__).parent / "plot.py"), str(output / "results.json")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -252,7 +252,7 @@ class Client(QueueConnection):
 
 def new_call_id() -> str:
     """A call id that nobody has used."""
-    return uuid.uuid4().hex
+    return secrets.token_hex(16)
 
 
 def _local_ms() -> int:

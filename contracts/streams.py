@@ -150,7 +150,7 @@ class ReplyReader:
         failures = 0
         while self._waiters:
             try:
-                answer = await self._read_once()
+                await self._read_once()
                 failures = 0
             except (RedisError, OSError):
                 if self._joined:
@@ -158,22 +158,23 @@ class ReplyReader:
                 failures += 1
                 await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
                 continue
-            for name, entries in answer:
-                self._hand_out(name.decode().rsplit(":", 1)[1], entries)
             # By time, and not when nothing comes: one busy session must not keep the others from being looked at.
             if time.monotonic() - self._looked >= BLOCK_MS / 1000:
                 self._looked = time.monotonic()
                 await self._look_for_trimmed()
 
-    async def _read_once(self) -> list[tuple[bytes, RawEntries]]:
-        """What is new; nothing after BLOCK_MS. May raise redis.RedisError or OSError, also where a session joins."""
+    async def _read_once(self) -> None:
+        """Waits for what is new, BLOCK_MS at most, and hands it out.
+
+        May raise redis.RedisError or OSError, also where a session joins.
+        """
         now = time.monotonic()
         busy = {session for session, _ in self._waiters}
         for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
             del self._sessions[name]
         if not self._sessions:
             await asyncio.sleep(0.01)
-            return []
+            return
         if self._wire is None:
             some = keys.replies(self._queue, next(iter(self._sessions)))
             self._wire = wire.Wire(wire.server_of(self._redis, some), BLOCK_MS / 1000 + wire.DEFAULT_TIMEOUT_S)
@@ -182,12 +183,19 @@ class ReplyReader:
         self._reading, self._joined = frozenset(self._sessions), False
         names = [keys.replies(self._queue, name) for name in self._sessions]
         positions = [each.position for each in self._sessions.values()]
-        (answer,) = await pump.send([("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", *names, *positions)])
+        words = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", *names, *positions)
+        (answer,) = await pump.send([words], then=self._hand_all_out)
         if isinstance(answer, BaseException):
             raise answer
+
+    def _hand_all_out(self, answers: list[Any]) -> None:
+        (answer,) = answers
+        if isinstance(answer, BaseException):
+            return
         # By RESP3, which a URL may ask for, it is a map.
         found: list[tuple[bytes, RawEntries]] = list(answer.items()) if isinstance(answer, dict) else answer or []
-        return found
+        for name, entries in found:
+            self._hand_out(name.decode().rsplit(":", 1)[1], entries)
 
     def _hand_out(self, session: str, entries: RawEntries) -> None:
         for entry_id, fields in entries:
@@ -202,8 +210,13 @@ class ReplyReader:
     @staticmethod
     def _hand_over(waiter: Waiter, reply: AnyReply) -> None:
         if isinstance(reply, Progress):
-            if waiter.on_progress is not None:
-                waiter.on_progress(reply)
+            try:
+                if waiter.on_progress is not None:
+                    waiter.on_progress(reply)
+            except Exception as error:  # noqa: BLE001 - handed to whose it is
+                # It is the caller's own, and must not end what others wait for.
+                if not waiter.future.done():
+                    waiter.future.set_exception(error)
         elif not waiter.future.done():
             waiter.future.set_result(reply)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,7 @@ from contracts.topology import FollowingConnection, ServerMoved, is_moved
 DEFAULT_TIMEOUT_S = 5.0
 MOVED_DELAY_S = 0.02
 Command = Sequence[Any]
+Then = Callable[[list[Any]], None]
 
 
 async def execute(redis: Redis, *words: Any) -> Any:
@@ -84,7 +85,7 @@ def server_of(redis: Redis, key: str) -> Redis:
 
 
 async def _send(redis: Redis, commands: Sequence[Command]) -> list[Any]:
-    if not isinstance(redis, ClusterRedis):
+    if type(redis) is not ClusterRedis:
         return await (await _pump_of(redis)).send(commands)
     places: dict[Redis, list[int]] = {}
     for place, command in enumerate(commands):
@@ -98,7 +99,8 @@ async def _send(redis: Redis, commands: Sequence[Command]) -> list[Any]:
 
 
 def _target_of(redis: Redis, command: Command) -> Redis:
-    return redis.at(tag_of(command)) if isinstance(redis, ClusterRedis) else redis
+    # Not isinstance: redis-py's classes are protocols, which look through all of their attributes for that.
+    return redis.at(tag_of(command)) if type(redis) is ClusterRedis else redis
 
 
 async def _pump_of(redis: Redis) -> _Pump:
@@ -145,13 +147,14 @@ class Wire:
 class _Sent:
     """Commands that went out together, and the answers so far."""
 
-    __slots__ = ("answers", "at", "count", "future")
+    __slots__ = ("answers", "at", "count", "future", "then")
 
-    def __init__(self, count: int, at: float, future: asyncio.Future[list[Any]]) -> None:
+    def __init__(self, count: int, at: float, future: asyncio.Future[list[Any]], then: Then | None) -> None:
         self.answers: list[Any] = []
         self.count = count
         self.at = at
         self.future = future
+        self.then = then
 
 
 class _Pump(asyncio.Protocol):
@@ -173,16 +176,19 @@ class _Pump(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport.set_protocol(self)
 
-    def send(self, commands: Sequence[Command], *, at_once: bool = False) -> asyncio.Future[list[Any]]:
+    def send(
+        self, commands: Sequence[Command], *, at_once: bool = False, then: Then | None = None
+    ) -> asyncio.Future[list[Any]]:
         """The answers to come, errors as values. Never raises: a connection that has ended answers with its end.
 
-        Without `at_once` uvloop holds them back until all that is ready now has run, to write once for many.
+        Without `at_once` uvloop holds them back until all that is ready now has run, to write once for many. `then` is
+        called with answers the moment they are complete, one turn of the loop before who awaits them; not at the end.
         """
         future: asyncio.Future[list[Any]] = self._loop.create_future()
         if self.closed:
             future.set_result([RedisConnectionError("the connection was lost")] * len(commands))
             return future
-        self._waiting.append(_Sent(len(commands), self._loop.time(), future))
+        self._waiting.append(_Sent(len(commands), self._loop.time(), future, then))
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
         if at_once:
@@ -213,6 +219,8 @@ class _Pump(asyncio.Protocol):
         if len(sent.answers) == sent.count:
             self._waiting.popleft()
             if not sent.future.done():  # else nobody waits any more
+                if sent.then is not None:
+                    sent.then(sent.answers)
                 sent.future.set_result(sent.answers)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Self
 
@@ -67,7 +68,9 @@ class Broker:
         )
         session_limits = (settings.max_session_calls, settings.max_session_bytes)
         queue_limits = (settings.max_queue_calls, settings.max_queue_bytes, settings.max_memory_percent)
-        self._claim_limits = (*session_limits, " ".join(map(str, (*queue_limits, *session_limits))))
+        self._session_limits = session_limits
+        self._published_limits = " ".join(map(str, (*queue_limits, *session_limits)))
+        self._published_at: dict[str, float] = {}
         self._finish_head = (
             settings.session_readers,
             int(settings.reply_life_s * 1000),
@@ -141,10 +144,19 @@ class Broker:
             heartbeat,
             *self._claim_tail,
             ticket,
-            *self._claim_limits,
+            *self._session_limits,
+            self._published_limits if self._is_to_publish(q) else "",
             self.limits,
         )
         return names, argv
+
+    def _is_to_publish(self, queue: str) -> bool:
+        # How full the queue is: once a second, by whichever claim is the next.
+        now = time.monotonic()
+        if now - self._published_at.get(queue, float("-inf")) < 1:
+            return False
+        self._published_at[queue] = now
+        return True
 
     def _turn(self, queue: str, answer: list[Any]) -> Turn:
         now_ms, more, due_ms = answer[:3]

@@ -5,7 +5,7 @@
 --       7 classes as ';tool=r;tool=e;tool=w;' (read, effect, effect on the workspace), 8 readers a session may have,
 --       9 entries to look at, at most, 10 life of claims in ms, 11 reads run at most so often,
 --       12 ticket of this claim, by which release.lua finds it if the answer is lost, 13 calls and 14 bytes of one session
---       that may wait for its turn, 15 all limits as _pressure.lua publishes them,
+--       that may wait for its turn, 15 all limits as _pressure.lua publishes them, or '' where it was asked to a second ago,
 --       16 the operator's limits as JSON (see _limits.lua) or ''
 -- Returns: {now ms, more (0 or 1), ms until something is due or -1}, and then for each call
 --   id, token, attempt, word, tool seen, payload, workspace, mode, taint, workspace level, workspace pin,
@@ -49,11 +49,10 @@ local function fetch(key, max_bytes, classes)
   return payload, tool, sign and string.sub(classes, sign + 1, sign + 1) or 'w', 'run'
 end
 
--- A producer knows this clock to about a millisecond: what is due that soon is due. With scores, each after its member,
--- or without.
-local function due(key, now, n, with_scores)
-  if with_scores then return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'WITHSCORES', 'LIMIT', 0, n) end
-  return redis.call('ZRANGEBYSCORE', key, '-inf', now + 2, 'LIMIT', 0, n)
+-- When the first entry of a sorted set is due, as Redis' time in ms; never, if there is none.
+local function first_of(key)
+  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  return head[1] and tonumber(head[2]) or math.huge
 end
 
 -- Sessions and calls of the job ids that stand `step` apart in a list, at the same places, as far as they are ids of this
@@ -94,20 +93,39 @@ local in_hand, running, ahead, lasts
 local readers, effects, parked, bytes, was_readers, was_effects
 local changes, changed, waits, waiting = {}, 0, {}, 0
 
--- One token for all calls of this script: none is claimed twice in it. The fence counts them all the same.
-local fenced = tonumber(redis.call('GET', fence) or 0)
-local claim = string.format('%d/%s/%d %s', fenced + 1, ARGV[12], now, owner)
+-- One token for all calls of this script: none is claimed twice in it.
+local fenced, claim
 local until_ms = string.format('%d', now + ARGV[3])
+-- A producer knows this clock to about a millisecond: what is due that soon is due.
+local soon = now + 2
+-- When the first entry that is left is due, where that is known: so that it is asked only where it is not.
+local first_old, first_late, first_new
+local none = {}
 redis.call('DEL', bell)
 beat(workers, owner, ARGV[5], now)
 while claimed < slots and budget > 0 do
   local want = math.min(slots - claimed, budget)
-  local old, late = due(leases, now, want, true), due(batch, now, want)
-  -- Scores tell which came first.
-  local step = old[1] and 2 or 1
-  local new = due(queue, now, want, step == 2)
+  -- Of these two mostly nothing is due, which the first entry tells. Scores, each after its member, tell which came first.
+  local old, late = none, none
+  first_old, first_late = first_of(leases), first_of(batch)
+  if first_old <= soon then
+    old, first_old = redis.call('ZRANGEBYSCORE', leases, '-inf', soon, 'WITHSCORES', 'LIMIT', 0, want), nil
+  end
+  if first_late <= soon then
+    late, first_late = redis.call('ZRANGEBYSCORE', batch, '-inf', soon, 'LIMIT', 0, want), nil
+  end
+  local new = redis.call('ZRANGE', queue, 0, want - 1, 'WITHSCORES')
+  local last = #new
+  first_new = last < 2 * want and math.huge or nil
+  while last > 0 and tonumber(new[last]) > soon do
+    first_new, new[last], new[last - 1], last = tonumber(new[last]), nil, nil, last - 2
+  end
   if not (old[1] or new[1] or late[1]) then break end
-  local new_s, new_c, any_marked = read_ids(new, step, prefix, at, cancels, dones)
+  if not fenced then
+    fenced = redis.call('INCR', fence) - 1
+    claim = string.format('%d/%s/%d %s', fenced + 1, ARGV[12], now, owner)
+  end
+  local new_s, new_c, any_marked = read_ids(new, 2, prefix, at, cancels, dones)
   local old_s, old_c, late_s, late_c, marked
   if old[1] then
     old_s, old_c, marked = read_ids(old, 2, prefix, at, cancels, dones)
@@ -127,7 +145,7 @@ while claimed < slots and budget > 0 do
       elseif old[o] and (not new[n] or tonumber(old[o + 1]) <= tonumber(new[n + 1])) then
         list, i, stride, is_new, s, c, o = old, o, 2, false, old_s[o], old_c[o], o + 2
       elseif new[n] then
-        list, i, stride, is_new, s, c, n = new, n, step, true, new_s[n], new_c[n], n + step
+        list, i, stride, is_new, s, c, n = new, n, 2, true, new_s[n], new_c[n], n + 2
       end
     end
     if list then
@@ -281,25 +299,20 @@ while claimed < slots and budget > 0 do
   until not list
   -- Sorted sets change once for many calls: that is most of what a claim costs.
   with_words('ZADD', leases, leased, leasing)
-  remove_first(queue, new, n, step)
+  remove_first(queue, new, n, 2)
+  if n <= last then first_new = now end
   remove_first(batch, late, l, 1)
   for k = 1, leasing, 1000 do redis.call('MSET', unpack(claims, k, math.min(k + 999, leasing))) end
-  if #old < 2 * want and #new < step * want and #late < want then break end
+  if #old < 2 * want and last < 2 * want and #late < want then break end
 end
 if parked_calls > 0 then count_parked(tag, parked_calls, parked_bytes) end
-if claimed > 0 then redis.call('INCRBY', fence, claimed) end
 
-publish_pressure(tag, queue, batch, leases, now, ARGV[15])
-local more, wait = 0, -1
-for _, key in ipairs({ leases, queue, batch }) do
-  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if head[1] then
-    local ms = math.max(0, math.ceil(tonumber(head[2]) - now - 2))
-    if ms == 0 then more = 1 end
-    if wait < 0 or ms < wait then wait = ms end
-  end
-end
-if more == 1 then
+if ARGV[15] ~= '' then publish_pressure(tag, queue, batch, leases, now, ARGV[15]) end
+if claimed > 0 and first_old then first_old = math.min(first_old, tonumber(until_ms)) end
+local first = math.min(first_old or first_of(leases), first_new or first_of(queue), first_late or first_of(batch))
+local more, wait = 0, first < math.huge and math.max(0, math.ceil(first - soon)) or -1
+if wait == 0 then
+  more = 1
   redis.call('LPUSH', bell, 1)
   redis.call('PEXPIRE', bell, life)
 end

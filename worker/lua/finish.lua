@@ -63,7 +63,8 @@ local function keep_head(tag, now, entry)
   local heads = 'reef:' .. tag .. ':heads'
   local before = tonumber(string.match(redis.call('HGET', heads, worker) or '', '^%d+') or -1)
   if before >= tonumber(seq) then return end
-  if redis.call('HSET', heads, worker, seq .. ' ' .. hash .. ' ' .. now) == 1 and redis.call('HLEN', heads) > 10000 then
+  local is_new = redis.call('HSET', heads, worker, seq .. ' ' .. hash .. ' ' .. now) == 1
+  if is_new and redis.call('HLEN', heads) > 10000 then
     local all, oldest, at = redis.call('HGETALL', heads), nil, now
     for i = 1, #all, 2 do
       local kept = tonumber(string.match(all[i + 1], '%d+$'))
@@ -71,7 +72,7 @@ local function keep_head(tag, now, entry)
     end
     if oldest then redis.call('HDEL', heads, oldest) end
   end
-  redis.call('PEXPIRE', heads, 34560000000)
+  if is_new or seq % 100 == 0 then redis.call('PEXPIRE', heads, 34560000000) end
 end
 
 local at, answer, count, claims, owners = #tag + 2, { 0 }, (#argv - 9) / 8, {}, nil
@@ -139,7 +140,9 @@ local function answer_all()
         store(limits, tag, s, string.match(reply, '"tool":"([^"]*)"') or '', #reply + #kept)
         leave(limits, tag, s, id)
       end
-      if entry ~= '' then redis.call('XADD', audit, '*', 'entry', entry) end
+      if entry ~= '' and k < count then redis.call('XADD', audit, '*', 'entry', entry) end
+      -- To look for what is to be trimmed once a batch is enough.
+      if entry ~= '' and k == count then redis.call('XADD', audit, 'MAXLEN', '~', argv[7], '*', 'entry', entry) end
       local plan, ask = argv[i + 6], argv[i + 7]
       if plan ~= '' then
         local key = 'reef:' .. tag .. ':plan:' .. s
@@ -185,7 +188,6 @@ if unparked > 0 then count_parked(tag, -unparked, -unparked_bytes) end
 if leased[1] then redis.call('LPUSH', bell, 1) end
 for i = #argv - 2, 10, -8 do
   if argv[i] ~= '' then
-    redis.call('XTRIM', audit, 'MAXLEN', '~', argv[7])
     keep_head(tag, now, argv[i])
     break
   end
