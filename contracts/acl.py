@@ -68,7 +68,7 @@ _WORKER_COMMANDS = (
     "evalsha script|load blpop lpush rpush lpop lrem llen lrange "
     "get mget set mset incrby del exists strlen getrange pexpire persist pttl type "
     "hget hmget hgetall hkeys hset hsetnx hdel hlen hexists hincrby "
-    "zadd zrem zremrangebyrank zscore zcard zrange zrangebyscore xadd xlen xtrim info"
+    "zadd zrem zremrangebyrank zscore zcard zrange zrangebyscore xadd xlen info"
 )
 
 ROLES: dict[str, tuple[Grant, ...]] = {

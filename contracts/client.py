@@ -111,15 +111,19 @@ class Client(QueueConnection):
             redis.RedisError, OSError: Redis is out of reach; the call may or may not have been accepted.
         """
         job = JobId(self._queue, check_name("session", session), check_name("call id", call_id or new_call_id()))
-        await self._prepare(session)
+        if not self._is_prepared(session):
+            await self._prepare(session)
         now_ms = self._now_ms()
         deadline_ms = None if deadline_s is None else now_ms + int(deadline_s * 1000)
         payload = encode_call(tool, args, enqueued_ms=now_ms, deadline_ms=deadline_ms, priority=priority, trace=trace)
         if len(payload) > MAX_PAYLOAD_BYTES:
             message = f"the call has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} is the most"
             return Submitted(session, job.call, failed(job, tool, "too_large", message, effect="none"))
-        if (why := await self._refusal(session, len(payload))) is not None:
+        if self._holds_back(session, len(payload)) and (why := await self._refusal(session, len(payload))) is not None:
             return Submitted(session, job.call, await self._hold_back(job, tool, args, why))
+        if self._reader.expects(session, job.call):
+            # Before Redis has answered: the reply may be there as soon as that.
+            self._reader.begin(session)
         return Submitted(session, job.call, await self._push(job, tool, args, payload, deadline_s, priority))
 
     async def _push(
@@ -127,7 +131,7 @@ class Client(QueueConnection):
     ) -> TerminalReply | None:
         queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
         life_ms = PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000)
-        was_set, added, _rung, done, *seen = await self._send(
+        commands = (
             ("SET", keys.job(job.queue, job.session, job.call), payload, "NX", "PX", life_ms),
             ("ZADD", queue, "NX", self._next_score(), str(job)),
             ("LPUSH", keys.bell(job.queue), 1),
@@ -135,6 +139,7 @@ class Client(QueueConnection):
             ("GET", keys.done(job.queue, job.session, job.call)),
             *self._gauge.commands(),
         )
+        was_set, added, _rung, done, *seen = await wire.execute_all(self._redis, commands)
         self._gauge.learn(seen)
         self._gauge.note(len(payload))
         # An unrung bell only delays a call that is accepted: workers look by themselves, too.
@@ -147,6 +152,11 @@ class Client(QueueConnection):
         if was_set and done is None:
             return None
         return await settle_repeat(self._redis, job, tool, content_digest(tool, encode(args)), done)
+
+    def _holds_back(self, session: str, payload_bytes: int) -> bool:
+        # Whether this call must wait, going by the last look.
+        too_many = self._unanswered[session] > self._gauge.session_calls
+        return too_many or self._gauge.refusal(payload_bytes) is not None
 
     async def _refusal(self, session: str, payload_bytes: int) -> str | None:
         """Why this call must wait. Looked at again before it is said: nothing else looks while nothing is sent."""
@@ -214,6 +224,9 @@ class Client(QueueConnection):
             yield each
 
     # -- the wire
+
+    def _is_prepared(self, session: str) -> bool:
+        return self._reader.knows(session) and time.monotonic() - self._clock_read <= CLOCK_LIFE_S
 
     async def _prepare(self, session: str) -> None:
         """Learns where the session's stream stands, and Redis' clock, before the first call in a while."""

@@ -121,6 +121,10 @@ class ReplyReader:
         self._waiters.setdefault(waiter.key, []).append(waiter)
         return waiter
 
+    def expects(self, session: str, call: str) -> bool:
+        """Whether anybody waits for the call."""
+        return (session, call) in self._waiters
+
     def forget(self, waiter: Waiter) -> None:
         """Ends a wait."""
         waiters = self._waiters[waiter.key]
@@ -128,9 +132,8 @@ class ReplyReader:
         if not waiters:
             del self._waiters[waiter.key]
 
-    async def wait(self, waiter: Waiter) -> TerminalReply:
-        """The terminal reply of an expected call, whose session's position must be known."""
-        session = waiter.key[0]
+    def begin(self, session: str) -> None:
+        """Reads, from now on, what comes for a session whose position is known and whose call is expected."""
         self._sessions[session].used = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -138,6 +141,10 @@ class ReplyReader:
             # A blocked read can't be told of another stream; only its end makes room for the next.
             self._joined = True
             self._wire.close()
+
+    async def wait(self, waiter: Waiter) -> TerminalReply:
+        """The terminal reply of an expected call, whose session's position must be known."""
+        self.begin(waiter.key[0])
         return await waiter.future
 
     async def close(self) -> None:

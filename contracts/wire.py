@@ -62,21 +62,31 @@ async def _answer(redis: Redis, words: Command, sent: asyncio.Future[list[Any]] 
     return answer
 
 
-async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
+async def execute_all(redis: Redis, commands: Sequence[Command], then: Then | None = None) -> list[Any]:
     """The answers to commands sent in one go, in order. Refusals, and what a loss cut off, come back as values.
 
-    What a server refused because it serves these keys no longer is sent once more, to the one that does.
+    What a server refused because it serves these keys no longer is sent once more, to the one that does. `then` is
+    called with the answers in the moment they come, one turn of the loop before this returns; not where the connection
+    was still to be made, and on no cluster.
 
     Raises:
         redis.RedisError, OSError: a server can't be reached, so that none of its commands was sent.
     """
-    answers = await _send(redis, commands)
+    pump = _standing(redis)
+    answers = await (pump.send(commands, then=then) if pump is not None else _send(redis, commands))
     moved = [place for place, answer in enumerate(answers) if isinstance(answer, ServerMoved)]
     if moved:
         await asyncio.sleep(MOVED_DELAY_S)
         for place, answer in zip(moved, await _send(redis, [commands[place] for place in moved]), strict=True):
             answers[place] = answer
     return answers
+
+
+def _standing(redis: Redis) -> _Pump | None:
+    # The one connection that all commands go to, where there is one and it stands: without a coroutine for each step.
+    if type(redis) is ClusterRedis or (wire := _WIRES.get(redis)) is None or wire.pump is None or wire.pump.closed:
+        return None
+    return wire.pump
 
 
 def server_of(redis: Redis, key: str) -> Redis:
@@ -219,9 +229,11 @@ class _Pump(asyncio.Protocol):
         if len(sent.answers) == sent.count:
             self._waiting.popleft()
             if not sent.future.done():  # else nobody waits any more
-                if sent.then is not None:
-                    sent.then(sent.answers)
-                sent.future.set_result(sent.answers)
+                try:
+                    if sent.then is not None:
+                        sent.then(sent.answers)
+                finally:
+                    sent.future.set_result(sent.answers)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server or the network ended it."""

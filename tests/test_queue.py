@@ -16,7 +16,7 @@ from arq.connections import ArqRedis, RedisSettings, create_pool
 from contracts import keys
 from contracts.client import Client
 from contracts.codec import encode
-from contracts.replies import Completed, Failed
+from contracts.replies import Completed, Failed, Progress
 from tests.fleet import Agent, Fleet, wait_until
 
 MakeFleet = Callable[..., Fleet]
@@ -412,3 +412,22 @@ def test_a_hostile_entry_moves_nothing_that_runs_or_waits(make_fleet: MakeFleet)
     assert [outcome(r) for r in replies] == [("running", "completed", None), ("waiting", "completed", None)]
     assert (agent.workspace / "log").read_text() == "1\n2\n"
     fleet.redis.zremrangebyscore(keys.queue(fleet.queue), "-inf", "+inf")
+
+
+def test_a_callback_that_raises_ends_its_own_call_only(shared_fleet: Fleet) -> None:
+    noisy, other = shared_fleet.agent(), shared_fleet.agent()
+
+    async def act(client: Client) -> Any:
+        def refuse(_: Progress) -> None:
+            raise KeyError("the caller's own")
+
+        slow = {"command": "echo one; sleep 0.5; echo two"}
+        return await asyncio.gather(
+            client.call("run_command", slow, session=noisy.session, on_progress=refuse),
+            client.call("run_command", slow, session=other.session),
+            return_exceptions=True,
+        ), await client.call("run_command", {"command": "echo later"}, session=noisy.session)
+
+    (refused, answered), later = noisy.with_client(act)
+    assert repr(refused) == repr(KeyError("the caller's own"))
+    assert (answered.output["stdout"], later.output["stdout"]) == ("one\ntwo\n", "later\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from contracts import keys, wire
@@ -35,12 +35,20 @@ class Bell:
         rung = await wire.execute(self._redis, "BLPOP", *names, timeout_s)
         return None if rung is None else queues[names.index(rung[0].decode())]
 
-    async def listen_then(self, names: Sequence[str], timeout_s: float, words: Sequence[Any]) -> Any:
+    async def listen_then(
+        self, names: Sequence[str], timeout_s: float, words: Sequence[Any], then: Callable[[Any], None]
+    ) -> Any:
         """The answer to a command that Redis carries out once one of the lists has rung, or the time is over.
 
-        It is on its way already while Redis lets the wait before it block, so no time is lost between the two.
+        It is on its way already while Redis lets the wait before it block, so no time is lost between the two. `then`
+        may be called with the same answer in the moment it comes.
         """
-        rung, answer = await wire.execute_all(self._redis, [("BLPOP", *names, timeout_s), words])
+
+        def tell(answers: list[Any]) -> None:
+            if not any(isinstance(each, BaseException) for each in answers):
+                then(answers[1])
+
+        rung, answer = await wire.execute_all(self._redis, [("BLPOP", *names, timeout_s), words], tell)
         for each in (rung, answer):
             if isinstance(each, BaseException):
                 raise each

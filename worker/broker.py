@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Self
 
 from msgspec import structs
@@ -115,15 +115,28 @@ class Broker:
         return self._turn(queue, await self._claim(self.redis, *self._claiming(queue, slots, heartbeat, ticket)))
 
     async def claim_when_rung(
-        self, queue: str, timeout_s: float, slots: int, heartbeat: bytes, ticket: str
-    ) -> Turn | None:
-        """Claims once the queue's bell has rung, or the time is over. None if the server does not know the script."""
+        self, queue: str, timeout_s: float, slots: int, heartbeat: bytes, ticket: str, take: Callable[[Turn], None]
+    ) -> None:
+        """Claims once the queue's bell has rung, or the time is over.
+
+        What was claimed goes to `take`, a call that came alone one turn of the loop sooner than this returns. Nothing
+        goes there if the server does not know the script.
+        """
         words = self._claim.words(*self._claiming(queue, slots, heartbeat, ticket))
         names = (keys.wake(queue, self._worker), keys.bell(queue))
+        turns: list[Turn] = []
+
+        def see(answer: list[Any]) -> None:
+            turns.append(self._turn(queue, answer))
+            if len(turns[0].calls) == 1:
+                take(turns[0])
+
         try:
-            return self._turn(queue, await self._bell.listen_then(names, timeout_s, words))
+            answer = await self._bell.listen_then(names, timeout_s, words, see)
         except NoScriptError:
-            return None
+            return
+        if not turns or len(turns[0].calls) != 1:
+            take(turns[0] if turns else self._turn(queue, answer))
 
     def _claiming(self, queue: str, slots: int, heartbeat: bytes, ticket: str) -> tuple[Sequence[str], Sequence[Any]]:
         q = queue

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from contracts.calls import JobId, Session, read_job_id
 from contracts.levels import read_level
 from worker.approvals import Approvals
+
+T = TypeVar("T")
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -111,3 +113,9 @@ def read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, 
 def read_text(value: bytes | None) -> str | None:
     """What stands in Redis as text, whoever wrote it."""
     return None if value is None else value.decode(errors="replace")
+
+
+def without(all_: list[T], some: list[T]) -> list[T]:
+    """What is left, with all that has come meanwhile."""
+    gone = {id(each) for each in some}
+    return [each for each in all_ if id(each) not in gone]

@@ -14,7 +14,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from arq.worker import Worker
 from redis.exceptions import ResponseError
@@ -24,7 +24,7 @@ from contracts.connection import is_passing
 from contracts.tasks import end_all
 from worker.backoff import Backoff
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker
-from worker.claims import Claimed, Ending, Turn
+from worker.claims import Claimed, Ending, Turn, without
 from worker.executor import Running, StopReason
 from worker.heartbeats import Heartbeats
 from worker.metrics import Metrics
@@ -33,7 +33,6 @@ from worker.server_clock import ServerClock
 
 log = logging.getLogger("toolreef")
 
-T = TypeVar("T")
 Finishing = Coroutine[Any, Any, tuple[int, list[str]]]
 Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
 
@@ -178,8 +177,10 @@ class FleetWorker(Worker):
 
     async def _serve(self, queue: str) -> None:
         try:
-            await self._settle_lost_claims(queue)
-            await self._give_back(queue)
+            if self._unsure.get(queue):
+                await self._settle_lost_claims(queue)
+            if self._returns:
+                await self._give_back(queue)
             await self._publish_and_fill(queue)
         except UNREACHABLE as error:
             self._away[queue] = self.loop.create_task(self._look_for(queue, error))
@@ -216,7 +217,7 @@ class FleetWorker(Worker):
             granted, words = await sent
         except ResponseError as error:
             granted, words = await self._publish_singly(queue, batch, error)
-        self._endings = _without(self._endings, batch)
+        self._endings = without(self._endings, batch)
         self.metrics.stale += words.count("stale")
         if granted:
             self._more.add(queue)
@@ -299,7 +300,7 @@ class FleetWorker(Worker):
     async def _give_back(self, queue: str) -> None:
         if batch := [claim for claim in self._returns if claim.queue == queue]:
             await self.broker.release(queue, batch)
-            self._returns = _without(self._returns, batch)
+            self._returns = without(self._returns, batch)
 
     def _note_lost_claim(self, queue: str, ticket: str) -> None:
         self._unsure.setdefault(queue, []).append(ticket)
@@ -339,23 +340,28 @@ class FleetWorker(Worker):
     async def _claim_ahead(self, queue: str) -> None:
         ticket, sent = next(self._tickets), time.monotonic()
         slots = min(self._free(), max(1, self.max_jobs // 2))
-        self._ahead, self._reserved = True, self._reserved + slots
+        self._ahead, self._reserved, taken = True, self._reserved + slots, False
+
+        def take(turn: Turn) -> None:
+            nonlocal taken
+            taken = True
+            self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, time.monotonic()))
+
         try:
-            turn = await self.broker.claim_when_rung(queue, BELL_TIMEOUT_S, slots, self._heartbeats.next(), ticket)
+            await self.broker.claim_when_rung(queue, BELL_TIMEOUT_S, slots, self._heartbeats.next(), ticket, take)
         except BaseException:
-            self._note_lost_claim(queue, ticket)
+            # What has been taken runs: to undo its claim now would have it run again.
+            if not taken:
+                self._note_lost_claim(queue, ticket)
             raise
         finally:
             self._ahead, self._reserved = False, self._reserved - slots
-        if turn is None:
+        if not taken:
             self._note_due([queue])
             return
-        self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, time.monotonic()))
         self._note_room()
-        if len(turn.calls) == 1:
-            # A call that came alone runs, and its answer goes out, before the next claim is written.
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+        # A call that came alone has run by now. Its answer goes out before the next claim is written.
+        await asyncio.sleep(0)
 
     async def _listen(self) -> None:
         while not self._draining:
@@ -392,9 +398,3 @@ class FleetWorker(Worker):
                         await self.broker.bring_forward(queue, session, call)
             except UNREACHABLE as error:
                 await self._backoff.wait(error)
-
-
-def _without(all_: list[T], some: list[T]) -> list[T]:
-    """What is left, with all that has come meanwhile."""
-    gone = {id(each) for each in some}
-    return [each for each in all_ if id(each) not in gone]

@@ -122,7 +122,7 @@ while claimed < slots and budget > 0 do
   end
   if not (old[1] or new[1] or late[1]) then break end
   if not fenced then
-    fenced = redis.call('INCR', fence) - 1
+    fenced = redis.call('INCRBY', fence, 1) - 1
     claim = string.format('%d/%s/%d %s', fenced + 1, ARGV[12], now, owner)
   end
   local new_s, new_c, any_marked = read_ids(new, 2, prefix, at, cancels, dones)

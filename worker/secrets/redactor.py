@@ -18,6 +18,8 @@ from worker.secrets.rules import RULES, Rule
 PRIVATE_LEVEL = Level.RESTRICTED
 """Of private keys and of known values."""
 
+_KEPT_CHARACTERS = 4096
+_MAX_KEPT = 1024
 _MAX_PASSES = 4
 _RUN_CHARS = 20
 _RUN = b"x" * _RUN_CHARS
@@ -80,6 +82,7 @@ class Redactor:
         self._run_values = [(needle.text.encode(), needle, name) for needle, name in needles if needle.in_run]
         self._has_private_keys = PRIVATE_KEY not in unwanted
         words = [NEEDLE, *(needle.text for needle, _ in needles), *(word for rule in rules for word in rule.needles)]
+        self._clean: set[str] = set()
         self._hint = _hint(words, [shape for rule in rules for shape in rule.shapes])
         self.longest_of_lines = max(
             (len(needle.text) for needle, _ in needles if set(needle.text) & set("\r\n")), default=0
@@ -104,9 +107,16 @@ class Redactor:
 
     def is_clean(self, text: str) -> bool:
         """Whether nothing in the text even looks like a secret. False says only that `redact` must look closer."""
-        if self._hint is not None and self._hint.search(text.encode("utf-8", "replace")) is None:
+        if text in self._clean:
             return True
-        return next(self._suspects(text), None) is None
+        if self._hint is None or self._hint.search(text.encode("utf-8", "replace")) is not None:
+            return next(self._suspects(text), None) is None
+        # The same arguments and small files come again and again. What holds a secret is not kept.
+        if len(text) <= _KEPT_CHARACTERS:
+            if len(self._clean) >= _MAX_KEPT:
+                self._clean.clear()
+            self._clean.add(text)
+        return True
 
     def spans(self, text: str) -> list[Span]:
         """Every secret in the text, in order; of overlapping ones the union, under the name of the first."""
