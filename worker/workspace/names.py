@@ -7,6 +7,7 @@ backslash that would read like such an escape travels as `\x5c`, so that every n
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ def locate(path: str, roots: tuple[str, ...]) -> Spot | None:
     return _spot_of(from_wire(path), roots)
 
 
+@functools.lru_cache(maxsize=1024)
 def _spot_of(raw: bytes, roots: tuple[str, ...]) -> Spot | None:
     directory = raw.endswith((b"/", b"/.", b"/..")) or raw in (b".", b"..")
     if not raw.startswith(b"/") and b".." not in raw:
@@ -91,6 +93,7 @@ def _spot_of(raw: bytes, roots: tuple[str, ...]) -> Spot | None:
     return None
 
 
+@functools.lru_cache(maxsize=1024)
 def locate_checked(path: str, roots: tuple[str, ...]) -> Spot:
     """`locate`, for opening.
 
