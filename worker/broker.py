@@ -26,7 +26,7 @@ log = logging.getLogger("toolreef")
 UNREACHABLE = (RedisError, OSError, TimeoutError)
 """What every method of Broker may raise: Redis is away or unwilling, and the same call may work later."""
 
-BELL_TIMEOUT_S = 2.25
+BELL_TIMEOUT_S = 2.6
 """Over two seconds: with one pop and one claim each, and a ping of the quiet subscription, an idle worker stays under
 one command a second."""
 
