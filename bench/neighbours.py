@@ -1,6 +1,6 @@
 """What a neighbour feels while a command runs into its limit: the latency of another session's calls, against alone.
 
-python -m bench.neighbours [--seconds 4] [--tier bwrap|landlock]
+python -m bench.neighbours [--seconds 4] [--rounds 3]
 
 One worker, one attacker (the next command starts when the last one was ended), one neighbour who asks every 20 ms: a
 read of 1 KiB and `true`. Round by round without and with the attacker, and the median over the rounds.

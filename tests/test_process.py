@@ -100,6 +100,14 @@ def test_a_flood_of_output_ends_in_its_own_limit_and_takes_no_memory(commands: C
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 * 1024
 
 
+def test_what_is_read_slowly_is_counted_to_the_last_byte(commands: Commands) -> None:
+    """Behind the first 256 MiB of a stream."""
+    total = 300 * MIB
+    output = commands.run(f"yes | head -c {total}; echo end >&2", limits=Limits(spill_bytes=MIB, wall_s=60))
+    assert (output.exit_code, output.stderr, output.limits_hit) == (0, "end\n", [])
+    assert output.omitted_bytes == {"stdout": total - Limits().output_bytes}
+
+
 def test_a_time_out_comes_on_time_under_a_flood(commands: Commands) -> None:
     """P56."""
     failure = commands.fail("yes", "timeout", timeout_s=0.5)

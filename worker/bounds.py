@@ -44,11 +44,12 @@ def limit(pid: int, limits: dict[str, int]) -> None:
         OSError: the kernel refused.
     """
     os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICENESS)
+    if not pid:
+        # The files of /proc/self are root's while not dumpable.
+        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
     # Where the scheduler has a group for each session, niceness counts within it only.
     _tell(pid, "autogroup", str(_NICENESS))
-    # When the host runs out of memory, commands go before workers. The file is root's while not dumpable.
-    if not pid:
-        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    # When the host runs out of memory, commands go before workers.
     _tell(pid, "oom_score_adj", "800")
     cpu_s = int(limits["cpu_s"]) + 1
     for what, soft, hard in (

@@ -3,8 +3,8 @@
     worker ── zygote ── runner (one a slot, a subreaper) ── bash or bwrap
 
 The zygote forks runners. A runner (`worker.runner`) spawns one command after the other (`worker.spawning`) or, where
-commands get cgroups, forks a child into one while it has nothing to do (`worker.jail`). So a command costs no fork of
-the worker, whatever memory that holds, and no interpreter start. What a command leaves behind comes to its runner,
+commands get cgroups, forks a child into one while it has nothing to do (`worker.forking`). So a command costs no fork
+of the worker, whatever memory that holds, and no interpreter start. What a command leaves behind comes to its runner,
 which is a subreaper, and to the zygote should the runner die.
 
 Imports nothing but the standard library and its neighbours, which do the same.

@@ -50,11 +50,8 @@ def run(jobs: socket.socket, control: socket.socket, prepared: jail.Prepared) ->
     number = 0
     while True:
         number += 1
-        if prepared.delegated:
-            started = fork(jobs, control, prepared)
-        elif (spawned := _spawn(jobs, control, spawner, number)) is not None:
-            started = spawned
-        else:
+        started = fork(jobs, control, prepared) if prepared.delegated else _spawn(jobs, control, spawner, number)
+        if started is None:
             continue
         job = Job(jobs, control, prepared, number, started)
         try:

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import io
 import os
-from collections.abc import Callable
 from functools import partial
 
 from aiofiles.threadpool import wrap
@@ -27,7 +26,6 @@ MAX_HASHED_BYTES = 64 * 1024 * 1024
 
 _MAX_ON_LOOP_BYTES = 16 * 1024
 _HEAD_BYTES = 64 * 1024
-PageOf = Callable[[bytes, ReadFileArgs], ReadFileOutput]
 _PIECE_BYTES = 4 * 1024 * 1024
 
 
@@ -59,7 +57,7 @@ async def _open(args: ReadFileArgs, context: ToolContext) -> tuple[Opened, ReadF
         cached = workspace.open_file_cached(spot)
     if cached and (data := _read_cached(cached)) is not None:
         context.opened.append(cached.wire_path)
-        return cached, _of_whole(data, args, _page_of_known)
+        return cached, _of_whole(data, args)
 
     def read() -> tuple[Opened, ReadFileOutput | None]:
         with naming(args.path, workspace):
@@ -104,9 +102,9 @@ def _read_small(opened: Opened) -> bytes | None:
     return b"".join(pieces) if at <= MAX_PAGE_BYTES else None
 
 
-def _of_whole(data: bytes, args: ReadFileArgs, page_of: PageOf | None = None) -> ReadFileOutput:
+def _of_whole(data: bytes, args: ReadFileArgs) -> ReadFileOutput:
     try:
-        return (page_of or _page_of_whole)(data, args)
+        return _page_of_small(data, args) if len(data) <= _MAX_ON_LOOP_BYTES else _page_of_whole(data, args)
     except NotText as problem:
         raise refuse(problem, printable(args.path), len(data)) from None
 
@@ -128,8 +126,8 @@ def _page_of_whole(data: bytes, args: ReadFileArgs) -> ReadFileOutput:
     return _output(page, encoding, args, size=size, tally=tally, sha256=hashlib.sha256(data).hexdigest())
 
 
-# Agents read the same small files again and again; what is the same is as large as what `_read_cached` reads.
-_page_of_known = functools.lru_cache(maxsize=128)(_page_of_whole)
+# Agents read the same small files again and again.
+_page_of_small = functools.lru_cache(maxsize=128)(_page_of_whole)
 
 
 def _start_of_line(data: bytes, line: int, encoding: Encoding) -> int:
