@@ -44,9 +44,8 @@ def begin(redis: Redis, *words: Any) -> Coroutine[Any, Any, Any]:
 
     What comes back must be awaited; it gives the answer and raises like `execute`.
     """
-    wire = _WIRES.get(_target_of(redis, words))
-    pump = wire.pump if wire is not None else None
-    sent = pump.send([words], at_once=True) if pump is not None and not pump.closed else None
+    pump = _standing(_target_of(redis, words))
+    sent = pump.send([words], at_once=True) if pump is not None else None
     return _answer(redis, words, sent)
 
 
@@ -83,10 +82,9 @@ async def execute_all(redis: Redis, commands: Sequence[Command], then: Then | No
 
 
 def _standing(redis: Redis) -> _Pump | None:
-    # The one connection that all commands go to, where there is one and it stands: without a coroutine for each step.
-    if type(redis) is ClusterRedis or (wire := _WIRES.get(redis)) is None or wire.pump is None or wire.pump.closed:
-        return None
-    return wire.pump
+    # What a server's commands go over, if it is there already. A cluster as a whole has none.
+    wire = _WIRES.get(redis)
+    return wire.pump if wire is not None and wire.pump is not None and not wire.pump.closed else None
 
 
 def server_of(redis: Redis, key: str) -> Redis:

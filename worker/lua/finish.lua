@@ -140,9 +140,12 @@ local function answer_all()
         store(limits, tag, s, string.match(reply, '"tool":"([^"]*)"') or '', #reply + #kept)
         leave(limits, tag, s, id)
       end
-      if entry ~= '' and k < count then redis.call('XADD', audit, '*', 'entry', entry) end
-      -- To look for what is to be trimmed once a batch is enough.
-      if entry ~= '' and k == count then redis.call('XADD', audit, 'MAXLEN', '~', argv[7], '*', 'entry', entry) end
+      if entry ~= '' and k == count then
+        -- To look for what is to be trimmed once a batch is enough.
+        redis.call('XADD', audit, 'MAXLEN', '~', argv[7], '*', 'entry', entry)
+      elseif entry ~= '' then
+        redis.call('XADD', audit, '*', 'entry', entry)
+      end
       local plan, ask = argv[i + 6], argv[i + 7]
       if plan ~= '' then
         local key = 'reef:' .. tag .. ':plan:' .. s
