@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import counts, growth, report
-from bench.measures import JOBS, Bench, Figures, drain, loaded, spaced
+from bench.measures import JOBS, Bench, Figures, drain, loaded, spaced, spaced_in_turns
 from bench.peers import FILE
 from bench.server import Server
 from bench.systems import FLOOR, OURS, PEERS, MeasureFailed, System, prepare_environments
@@ -44,9 +44,9 @@ class Run:
         self.began = time.monotonic()
         self.round = 0
 
-    def systems(self, *, floor: bool = False) -> list[System]:
+    def systems(self) -> list[System]:
         """The systems asked for."""
-        every = [OURS, *([FLOOR] if floor else []), *PEERS]
+        every = [OURS, *PEERS]
         chosen = self.options.systems
         return [each for each in every if not chosen or each.name in chosen]
 
@@ -71,14 +71,20 @@ def _together(run: Run, system: System) -> None:
     """One boot at concurrency 100 for all that needs it: low load, 50 clients, drain."""
     short = run.options.quick
     with run.bench.pair(system, 100) as (workers, client):
-        if "latency" in run.parts:
+        if "latency" in run.parts and system is not OURS:
             run.keep(system, "spaced", spaced(run.bench, client, 1.2 if short else 2.5))
-        if system is FLOOR:
-            return
         if "load" in run.parts:
             run.keep(system, "loaded", loaded(run.bench, client, 1.0 if short else 2.0))
         if "drain" in run.parts:
             run.keep(system, "drain_100", _drain(run, workers, client))
+
+
+def _beside_floor(run: Run) -> None:
+    """Ours and the floor at low load, in the same moments: their ratio is the figure."""
+    bench = run.bench
+    with bench.pair(OURS, 100) as (_, ours), bench.pair(FLOOR, 100, beside=True) as (_, floor):
+        for system, figures in zip((OURS, FLOOR), spaced_in_turns(bench, [ours, floor], 2.5), strict=True):
+            run.keep(system, "spaced", figures)
 
 
 def _drain(run: Run, workers: Any, client: Any, tool: str = "read") -> Figures:
@@ -103,13 +109,13 @@ def _rounds(run: Run) -> None:
             run.options.rounds = number
             break
         run.round = number
-        systems = run.systems(floor=True)
+        systems = run.systems()
+        if "latency" in run.parts and OURS in systems:
+            run.attempt(OURS, "low load", partial(_beside_floor, run))
         turn = number * 3 % len(systems)
         for system in systems[turn:] + systems[:turn]:
             if {"latency", "load", "drain"} & set(run.parts):
                 run.attempt(system, "concurrency 100", partial(_together, run, system))
-            if system is FLOOR:
-                continue
             if "drain10" in run.parts and number < 2:
                 run.attempt(system, "drain at 10", partial(_drain_alone, run, system, "drain_10", 10))
             if "two" in run.parts and number < 2 and system.name in _WITH_TWO:

@@ -34,7 +34,7 @@ async def _warm(side: ClientSide, ask: dict[str, Any]) -> dict[str, Any]:
 
 async def _spaced(side: ClientSide, ask: dict[str, Any]) -> dict[str, Any]:
     """One closed-loop client that pauses 2 to 8 ms, so that every request meets an idle worker."""
-    pauses = random.Random(1)
+    pauses = random.Random(ask["seed"])
     took: list[float] = []
     end = time.monotonic() + ask["seconds"]
     while time.monotonic() < end and len(took) < ask["jobs"]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from bench.systems import Client, MeasureFailed, System, Worker
 Figures = dict[str, Any]
 JOBS = 5000
 CLIENTS = 50
+SPACED, SPACED_IN_A_TURN = 400, 20
 
 
 @dataclass(kw_only=True)
@@ -33,10 +35,18 @@ class Bench:
 
     @contextmanager
     def pair(
-        self, system: System, concurrency: int, *, workers: int = 1, sync_always: bool = False, tool: str = "read"
+        self,
+        system: System,
+        concurrency: int,
+        *,
+        workers: int = 1,
+        sync_always: bool = False,
+        tool: str = "read",
+        beside: bool = False,
     ) -> Iterator[tuple[list[Worker], Client]]:
-        """An emptied server, a warm client and warm workers."""
-        self.server.clear(sync_always=sync_always)
+        """A warm client and warm workers, on an emptied server or `beside` others on it."""
+        if not beside:
+            self.server.clear(sync_always=sync_always)
         client = Client(system, self.server.url, self.directory)
         running: list[Worker] = []
         try:
@@ -91,8 +101,24 @@ def drain(bench: Bench, workers: list[Worker], client: Client, tool: str, jobs: 
 
 def spaced(bench: Bench, client: Client, seconds: float) -> Figures:
     """Round trips at low load."""
-    took = client.ask("spaced", jobs=400, seconds=seconds, **bench.work)["took"]
-    return {**percentiles(took), "samples": len(took)}
+    return spaced_in_turns(bench, [client], seconds)[0]
+
+
+def spaced_in_turns(bench: Bench, clients: Sequence[Client], seconds: float) -> list[Figures]:
+    """Round trips at low load of several systems, a few calls of one after a few of the other.
+
+    A shared machine changes its speed within a second: what is compared must be measured in the same moments.
+    """
+    took: list[list[float]] = [[] for _ in clients]
+    end = time.monotonic() + seconds * len(clients)
+    turn = 0
+    while time.monotonic() < end and len(took[-1]) < SPACED:
+        for number in range(len(clients)):
+            each = (turn + number) % len(clients)
+            asked = {"jobs": SPACED_IN_A_TURN, "seconds": seconds, "seed": turn}
+            took[each] += clients[each].ask("spaced", **asked, **bench.work)["took"]
+        turn += 1
+    return [{**percentiles(times), "samples": len(times)} for times in took]
 
 
 def loaded(bench: Bench, client: Client, seconds: float) -> Figures:

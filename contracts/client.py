@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 from redis.asyncio import Redis
-from redis.exceptions import OutOfMemoryError
 
 from contracts import keys, wire
 from contracts.calls import JobId, check_name
 from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, encode, encode_call
 from contracts.connection import QueueConnection
 from contracts.pressure import Gauge, retry_after_ms
+from contracts.pushing import COMMANDS, Push, commands_of, is_new, settle
 from contracts.replies import AnyReply, TerminalReply
 from contracts.settling import failed, first_outcome, settle_repeat
-from contracts.streams import Missed, OnProgress, ReplyReader, read_replies
+from contracts.streams import Missed, ReplyReader, read_replies
+from contracts.tasks import until
+from contracts.waiting import OnProgress, Waiter, Waiters
 
-PAYLOAD_LIFE_MS = 7 * 24 * 3600 * 1000
 CANCEL_LIFE_MS = 3600 * 1000
 CLOCK_LIFE_S = 60.0
 
@@ -43,15 +43,17 @@ class Client(QueueConnection):
 
     def __init__(self, redis: Redis, *, queue: str = "default") -> None:
         super().__init__(redis, queue=queue)
-        self._reader = ReplyReader(redis, self._queue)
+        self._waiters = Waiters()
+        self._reader = ReplyReader(redis, self._queue, self._waiters)
         self._gauge = Gauge(self._queue)
-        self._unanswered: Counter[str] = Counter()
+        self._interactive, self._batch = keys.queue(self._queue), keys.batch(self._queue)
         self._clock_offset_ms = 0
         self._clock_read = float("-inf")
         self._last_score = 0.0
 
     async def close(self) -> None:
         """Stops reading and closes the connections. Calls that were accepted run on."""
+        self._waiters.close()
         await self._reader.close()
         wire.close(self._redis)
         await super().close()
@@ -77,17 +79,20 @@ class Client(QueueConnection):
             redis.RedisError, OSError: Redis is out of reach.
         """
         call_id = call_id or new_call_id()
-        async with asyncio.timeout(timeout_s):
-            waiter = self._reader.expect(session, call_id, on_progress)
-            self._unanswered[session] += 1
-            try:
-                submitted = await self.submit(tool, args, session=session, call_id=call_id, **options)
-                return submitted.settled or await self._reader.wait(waiter)
-            finally:
-                self._reader.forget(waiter)
-                self._unanswered[session] -= 1
-                if not self._unanswered[session]:
-                    del self._unanswered[session]
+        waiter = self._waiters.expect(session, call_id, on_progress, timeout_s)
+        try:
+            push = await self._begin(tool, args, session, call_id, waiter, **options)
+            # Nobody needs the answers to a push whose reply comes.
+            reply = push.settled or await waiter.future
+            while reply is None:
+                if waiter.is_over:
+                    raise TimeoutError
+                if (reply := await until(waiter.ends, settle(self._redis, push))) is None and not waiter.is_over:
+                    waiter.again()
+                    reply = await waiter.future
+            return reply
+        finally:
+            self._waiters.forget(waiter)
 
     async def submit(
         self,
@@ -110,68 +115,75 @@ class Client(QueueConnection):
             ValueError: a name is malformed.
             redis.RedisError, OSError: Redis is out of reach; the call may or may not have been accepted.
         """
-        job = JobId(self._queue, check_name("session", session), check_name("call id", call_id or new_call_id()))
-        if not self._is_prepared(session):
-            await self._prepare(session)
+        options: dict[str, Any] = {"deadline_s": deadline_s, "priority": priority, "trace": trace}
+        push = await self._begin(tool, args, session, call_id or new_call_id(), None, **options)
+        return Submitted(session, push.job.call, push.settled or await settle(self._redis, push))
+
+    async def _begin(
+        self,
+        tool: str,
+        args: Any,
+        session: str,
+        call_id: str,
+        waiter: Waiter | None,
+        *,
+        deadline_s: float | None = None,
+        priority: str = "interactive",
+        trace: str | None = None,
+    ) -> Push:
+        """Pushes a call. The waiter is called off unless Redis takes it as a new one."""
+        job = JobId(self._queue, check_name("session", session), check_name("call id", call_id))
+        ends = waiter.ends if waiter is not None else None
+        if not self._reader.knows(session) or time.monotonic() - self._clock_read > CLOCK_LIFE_S:
+            await until(ends, self._prepare(session))
         now_ms = self._now_ms()
         deadline_ms = None if deadline_s is None else now_ms + int(deadline_s * 1000)
         payload = encode_call(tool, args, enqueued_ms=now_ms, deadline_ms=deadline_ms, priority=priority, trace=trace)
-        if len(payload) > MAX_PAYLOAD_BYTES:
-            message = f"the call has {len(payload)} bytes, {MAX_PAYLOAD_BYTES} is the most"
-            return Submitted(session, job.call, failed(job, tool, "too_large", message, effect="none"))
-        if self._holds_back(session, len(payload)) and (why := await self._refusal(session, len(payload))) is not None:
-            return Submitted(session, job.call, await self._hold_back(job, tool, args, why))
-        if self._reader.expects(session, job.call):
+        size = len(payload)
+        push = Push(job, tool, args)
+        if size > MAX_PAYLOAD_BYTES:
+            message = f"the call has {size} bytes, {MAX_PAYLOAD_BYTES} is the most"
+            push.settled = failed(job, tool, "too_large", message, effect="none")
+        elif self._why_not(session, size) is not None:
+            push.settled = await until(ends, self._held_back(push, size))
+        if push.settled is not None:
+            return push
+        if waiter is not None:
             # Before Redis has answered: the reply may be there as soon as that.
             self._reader.begin(session)
-        return Submitted(session, job.call, await self._push(job, tool, args, payload, deadline_s, priority))
+        queue = self._batch if priority == "batch" else self._interactive
+        pushing = commands_of(job, payload, queue, self._next_score(), deadline_s)
+        push.commands = [*pushing, *self._gauge.commands()]
 
-    async def _push(
-        self, job: JobId, tool: str, args: Any, payload: bytes, deadline_s: float | None, priority: str
-    ) -> TerminalReply | None:
-        queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
-        life_ms = PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000)
-        commands = (
-            ("SET", keys.job(job.queue, job.session, job.call), payload, "NX", "PX", life_ms),
-            ("ZADD", queue, "NX", self._next_score(), str(job)),
-            ("LPUSH", keys.bell(job.queue), 1),
-            # Read after the SET: whoever removed the payload has stored the outcome in the same step.
-            ("GET", keys.done(job.queue, job.session, job.call)),
-            *self._gauge.commands(),
-        )
-        was_set, added, _rung, done, *seen = await wire.execute_all(self._redis, commands)
-        self._gauge.learn(seen)
-        self._gauge.note(len(payload))
-        # An unrung bell only delays a call that is accepted: workers look by themselves, too.
-        for answer in (was_set, added, done):
-            if isinstance(answer, OutOfMemoryError):
-                message = "Redis has no memory for more calls"
-                return failed(job, tool, "unavailable", message, retry_after_ms=retry_after_ms())
-            if isinstance(answer, BaseException):
-                raise answer
-        if was_set and done is None:
-            return None
-        return await settle_repeat(self._redis, job, tool, content_digest(tool, encode(args)), done)
+        def note(answers: list[Any]) -> None:
+            self._gauge.learn(answers[COMMANDS:])
+            self._gauge.note(size)
+            if waiter is not None and not is_new(answers):
+                waiter.call_off()
 
-    def _holds_back(self, session: str, payload_bytes: int) -> bool:
-        # Whether this call must wait, going by the last look.
-        too_many = self._unanswered[session] > self._gauge.session_calls
-        return too_many or self._gauge.refusal(payload_bytes) is not None
+        push.sent = await wire.send(self._redis, push.commands, note, ends)
+        return push
 
-    async def _refusal(self, session: str, payload_bytes: int) -> str | None:
-        """Why this call must wait. Looked at again before it is said: nothing else looks while nothing is sent."""
-        if self._unanswered[session] > self._gauge.session_calls:
+    def _why_not(self, session: str, payload_bytes: int) -> str | None:
+        """Why this call must wait, going by the last look."""
+        if self._waiters.calls_of(session) > self._gauge.session_calls:
             return f"more than {self._gauge.session_calls} calls of this session are unanswered"
-        if self._gauge.refusal(payload_bytes) is not None and (commands := self._gauge.commands()):
-            self._gauge.learn(await self._send(*commands))
         return self._gauge.refusal(payload_bytes)
 
-    async def _hold_back(self, job: JobId, tool: str, args: Any, why: str) -> TerminalReply:
-        """A repeat is settled even now: it costs the queue nothing."""
+    async def _held_back(self, push: Push, payload_bytes: int) -> TerminalReply | None:
+        """The refusal of a call that must wait. Looked at again before: nothing else looks while nothing is sent.
+
+        A repeat is settled even now: it costs the queue nothing.
+        """
+        if commands := self._gauge.commands():
+            self._gauge.learn(await self._send(*commands))
+        job = push.job
+        if (why := self._why_not(job.session, payload_bytes)) is None:
+            return None
         key, outcome = keys.job(job.queue, job.session, job.call), keys.done(job.queue, job.session, job.call)
         if (done := await self._redis.get(outcome)) is not None or await self._redis.exists(key):
-            return await settle_repeat(self._redis, job, tool, content_digest(tool, encode(args)), done)
-        return failed(job, tool, "unavailable", why, hint="try again later", retry_after_ms=retry_after_ms())
+            return await settle_repeat(self._redis, job, push.tool, content_digest(push.tool, encode(push.args)), done)
+        return failed(job, push.tool, "unavailable", why, hint="try again later", retry_after_ms=retry_after_ms())
 
     async def wait(self, session: str, call_id: str, *, timeout_s: float | None = None) -> TerminalReply:
         """The terminal reply of a call that was submitted here or elsewhere, now or earlier.
@@ -180,16 +192,19 @@ class Client(QueueConnection):
             TimeoutError: none within `timeout_s`.
         """
         async with asyncio.timeout(timeout_s):
-            waiter = self._reader.expect(session, call_id, None)
+            waiter = self._waiters.expect(session, call_id)
             try:
                 await self._prepare(session)
                 done = await self._redis.get(keys.done(self._queue, session, call_id))
                 if done is not None:
                     job, digest = JobId(self._queue, session, call_id), done.split(b" ", 1)[0].decode()
                     return await first_outcome(self._redis, job, "", digest, done)
-                return await self._reader.wait(waiter)
+                self._reader.begin(session)
+                reply = await waiter.future
+                assert reply is not None
+                return reply
             finally:
-                self._reader.forget(waiter)
+                self._waiters.forget(waiter)
 
     async def is_served(self) -> bool:
         """Whether a worker of the queue has been heard of within its heartbeats' life."""
@@ -224,9 +239,6 @@ class Client(QueueConnection):
             yield each
 
     # -- the wire
-
-    def _is_prepared(self, session: str) -> bool:
-        return self._reader.knows(session) and time.monotonic() - self._clock_read <= CLOCK_LIFE_S
 
     async def _prepare(self, session: str) -> None:
         """Learns where the session's stream stands, and Redis' clock, before the first call in a while."""
@@ -265,7 +277,7 @@ class Client(QueueConnection):
 
 def new_call_id() -> str:
     """A call id that nobody has used."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def _local_ms() -> int:

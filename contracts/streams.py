@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -19,13 +19,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from contracts import keys, wire
 from contracts.calls import JobId
 from contracts.codec import decode_reply
-from contracts.replies import AnyReply, Progress, TerminalReply
+from contracts.replies import AnyReply
 from contracts.settling import first_outcome
 from contracts.tasks import end_all
+from contracts.waiting import Waiters
 
 BLOCK_MS = 5000
 LOOK_AT_MOST = 256
-OnProgress = Callable[[Progress], None]
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 RawEntries = list[tuple[bytes, list[bytes]]]
 
@@ -83,28 +83,21 @@ class _Session:
     used: float
 
 
-@dataclass(slots=True, eq=False)
-class Waiter:
-    """One wait for the terminal reply of one call."""
-
-    key: tuple[str, str]
-    future: asyncio.Future[TerminalReply]
-    on_progress: OnProgress | None
-    since: float = field(default_factory=time.monotonic)
-
-
 class ReplyReader:
-    """Reads only while somebody waits."""
+    """Reads the sessions that are waited for or were called lately: what is read already delays no call."""
 
-    def __init__(self, redis: Redis, queue: str) -> None:
+    def __init__(self, redis: Redis, queue: str, waiters: Waiters) -> None:
         self._redis = redis
         self._queue = queue
+        self._waiters = waiters
         self._sessions: dict[str, _Session] = {}
-        self._waiters: dict[tuple[str, str], list[Waiter]] = {}
         self._task: asyncio.Task[None] | None = None
+        # What the blocked read goes over, and what the next one would where a session joins.
         self._wire: wire.Wire | None = None
+        self._spare: wire.Wire | None = None
+        self._readying: asyncio.Task[None] | None = None
         self._joined = False
-        self._reading: frozenset[str] = frozenset()
+        self._blocked_on: frozenset[str] | None = None
         self._looked = time.monotonic()
 
     def knows(self, session: str) -> bool:
@@ -115,47 +108,27 @@ class ReplyReader:
         """Replies after this stream id are new."""
         self._sessions.setdefault(session, _Session(position, time.monotonic()))
 
-    def expect(self, session: str, call: str, on_progress: OnProgress | None) -> Waiter:
-        """Announces a wait, before the call is submitted. Ends with `forget`."""
-        waiter = Waiter((session, call), asyncio.get_running_loop().create_future(), on_progress)
-        self._waiters.setdefault(waiter.key, []).append(waiter)
-        return waiter
-
-    def expects(self, session: str, call: str) -> bool:
-        """Whether anybody waits for the call."""
-        return (session, call) in self._waiters
-
-    def forget(self, waiter: Waiter) -> None:
-        """Ends a wait."""
-        waiters = self._waiters[waiter.key]
-        waiters.remove(waiter)
-        if not waiters:
-            del self._waiters[waiter.key]
-
     def begin(self, session: str) -> None:
-        """Reads, from now on, what comes for a session whose position is known and whose call is expected."""
+        """Reads, from now on, what comes for a session whose position is known."""
         self._sessions[session].used = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
-        elif session not in self._reading and self._wire is not None:
-            # A blocked read can't be told of another stream; only its end makes room for the next.
-            self._joined = True
+        elif self._blocked_on is not None and session not in self._blocked_on and self._wire is not None:
+            # A blocked read can't be told of another stream: it is cut off, the next goes over the other connection.
+            self._blocked_on, self._joined = None, True
             self._wire.close()
-
-    async def wait(self, waiter: Waiter) -> TerminalReply:
-        """The terminal reply of an expected call, whose session's position must be known."""
-        self.begin(waiter.key[0])
-        return await waiter.future
+            self._wire, self._spare = self._spare, self._wire
 
     async def close(self) -> None:
         """Stops reading."""
-        await end_all([self._task] if self._task is not None else [])
-        if self._wire is not None:
-            self._wire.close()
+        await end_all([task for task in (self._task, self._readying) if task is not None])
+        for each in (self._wire, self._spare):
+            if each is not None:
+                each.close()
 
     async def _run(self) -> None:
         failures = 0
-        while self._waiters:
+        while self._waiters or self._sessions:
             try:
                 await self._read_once()
                 failures = 0
@@ -176,18 +149,21 @@ class ReplyReader:
         May raise redis.RedisError or OSError, also where a session joins.
         """
         now = time.monotonic()
-        busy = {session for session, _ in self._waiters}
+        busy = self._waiters.sessions()
         for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
             del self._sessions[name]
         if not self._sessions:
-            await asyncio.sleep(0.01)
+            if self._waiters:
+                await asyncio.sleep(0.01)
             return
         if self._wire is None:
             some = keys.replies(self._queue, next(iter(self._sessions)))
             self._wire = wire.Wire(wire.server_of(self._redis, some), BLOCK_MS / 1000 + wire.DEFAULT_TIMEOUT_S)
+        if self._joined and self._spare is not None and (self._readying is None or self._readying.done()):
+            self._readying = asyncio.get_running_loop().create_task(self._ready(self._spare))
         pump = await self._wire.connected()
         # Only now, since sessions may have joined meanwhile.
-        self._reading, self._joined = frozenset(self._sessions), False
+        self._blocked_on, self._joined = frozenset(self._sessions), False
         names = [keys.replies(self._queue, name) for name in self._sessions]
         positions = [each.position for each in self._sessions.values()]
         words = ("XREAD", "COUNT", 1000, "BLOCK", BLOCK_MS, "STREAMS", *names, *positions)
@@ -195,7 +171,13 @@ class ReplyReader:
         if isinstance(answer, BaseException):
             raise answer
 
+    @staticmethod
+    async def _ready(spare: wire.Wire) -> None:
+        with contextlib.suppress(RedisError, OSError):
+            await spare.connected()
+
     def _hand_all_out(self, answers: list[Any]) -> None:
+        self._blocked_on = None
         (answer,) = answers
         if isinstance(answer, BaseException):
             return
@@ -211,25 +193,12 @@ class ReplyReader:
                 reply = decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
             except (KeyError, msgspec.DecodeError):
                 continue
-            for waiter in self._waiters.get((session, reply.call), ()):
-                self._hand_over(waiter, reply)
-
-    @staticmethod
-    def _hand_over(waiter: Waiter, reply: AnyReply) -> None:
-        if isinstance(reply, Progress):
-            try:
-                if waiter.on_progress is not None:
-                    waiter.on_progress(reply)
-            except Exception as error:  # noqa: BLE001 - handed to whose it is
-                # It is the caller's own, and must not end what others wait for.
-                if not waiter.future.done():
-                    waiter.future.set_exception(error)
-        elif not waiter.future.done():
-            waiter.future.set_result(reply)
+            for waiter in self._waiters.of(session, reply.call):
+                waiter.hand_over(reply)
 
     async def _look_for_trimmed(self) -> None:
         """A reply that was trimmed from its stream before it was read still stands in the stored outcome."""
-        old = [key for key, waiters in self._waiters.items() if self._looked - waiters[0].since >= BLOCK_MS / 1000]
+        old = self._waiters.since_before(self._looked - BLOCK_MS / 1000)
         with contextlib.suppress(RedisError, OSError):
             async with self._redis.pipeline(transaction=False) as pipe:
                 for session, call in old[:LOOK_AT_MOST]:
@@ -240,5 +209,5 @@ class ReplyReader:
                     continue
                 job, digest = JobId(self._queue, session, call), done.split(b" ", 1)[0].decode()
                 reply = await first_outcome(self._redis, job, "", digest, done)
-                for waiter in self._waiters.get((session, call), ()):
-                    self._hand_over(waiter, reply)
+                for waiter in self._waiters.of(session, call):
+                    waiter.hand_over(reply)

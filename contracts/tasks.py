@@ -1,10 +1,12 @@
-"""How background tasks are ended."""
+"""How tasks are ended, and waits bounded."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 ASK_AGAIN_S = 0.5
 
@@ -21,3 +23,9 @@ async def end_all(tasks: Iterable[asyncio.Task[Any]]) -> None:
             task.cancel()
         await asyncio.wait(pending, timeout=ASK_AGAIN_S)
     await asyncio.gather(*every, return_exceptions=True)
+
+
+async def until(ends: float | None, doing: Awaitable[T]) -> T:
+    """What is awaited. Raises TimeoutError at that time of the running loop, if any."""
+    async with asyncio.timeout_at(ends):
+        return await doing

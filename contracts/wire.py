@@ -19,6 +19,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from contracts.connection import ClusterRedis, tag_of
+from contracts.tasks import until
 from contracts.topology import FollowingConnection, ServerMoved, is_moved
 
 DEFAULT_TIMEOUT_S = 5.0
@@ -61,18 +62,42 @@ async def _answer(redis: Redis, words: Command, sent: asyncio.Future[list[Any]] 
     return answer
 
 
-async def execute_all(redis: Redis, commands: Sequence[Command], then: Then | None = None) -> list[Any]:
+async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
     """The answers to commands sent in one go, in order. Refusals, and what a loss cut off, come back as values.
 
-    What a server refused because it serves these keys no longer is sent once more, to the one that does. `then` is
-    called with the answers in the moment they come, one turn of the loop before this returns; not where the connection
-    was still to be made, and on no cluster.
+    What a server refused because it serves these keys no longer is sent once more, to the one that does.
 
     Raises:
         redis.RedisError, OSError: a server can't be reached, so that none of its commands was sent.
     """
     pump = _standing(redis)
-    answers = await (pump.send(commands, then=then) if pump is not None else _send(redis, commands))
+    answers = await (pump.send(commands) if pump is not None else _send(redis, commands))
+    return await settled(redis, commands, answers)
+
+
+async def send(
+    redis: Redis, commands: Sequence[Command], then: Then, ends: float | None = None
+) -> asyncio.Future[list[Any]]:
+    """Sends commands on keys of one server in one go; the answers come with what this returns, for `settled`.
+
+    `then` is called with them in the moment they come, one turn of the loop before who awaits them. Refusals, and what
+    a loss cut off, are values. Nothing is sent once `ends` has come, a time of the loop.
+
+    Raises:
+        redis.RedisError, OSError: the server can't be reached, so that nothing was sent.
+        TimeoutError: not until then.
+    """
+    target = _target_of(redis, commands[0])
+    pump = _standing(target)
+    return (pump if pump is not None else await until(ends, _pump_of(target))).send(commands, then=then)
+
+
+async def settled(redis: Redis, commands: Sequence[Command], answers: list[Any]) -> list[Any]:
+    """The answers, where some commands are sent anew to the server that now has their keys.
+
+    Raises:
+        redis.RedisError, OSError: it can't be reached, so that none of these was sent.
+    """
     moved = [place for place, answer in enumerate(answers) if isinstance(answer, ServerMoved)]
     if moved:
         await asyncio.sleep(MOVED_DELAY_S)
@@ -164,6 +189,21 @@ class _Sent:
         self.future = future
         self.then = then
 
+    def tell(self) -> None:
+        """Hands the answers over, if anybody waits for them still."""
+        if self.future.done():
+            return
+        try:
+            if self.then is not None:
+                self.then(self.answers)
+        finally:
+            self.future.set_result(self.answers)
+
+    def end(self, error: Exception) -> None:
+        """Hands over what there is; the rest is the error."""
+        self.answers += [error] * (self.count - len(self.answers))
+        self.tell()
+
 
 class _Pump(asyncio.Protocol):
     """Takes the transport over from a connection of redis-py that has logged in.
@@ -190,13 +230,13 @@ class _Pump(asyncio.Protocol):
         """The answers to come, errors as values. Never raises: a connection that has ended answers with its end.
 
         Without `at_once` uvloop holds them back until all that is ready now has run, to write once for many. `then` is
-        called with answers the moment they are complete, one turn of the loop before who awaits them; not at the end.
+        called with the answers the moment they are there, one turn of the loop before who awaits them.
         """
-        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        sent = _Sent(len(commands), self._loop.time(), self._loop.create_future(), then)
         if self.closed:
-            future.set_result([RedisConnectionError("the connection was lost")] * len(commands))
-            return future
-        self._waiting.append(_Sent(len(commands), self._loop.time(), future, then))
+            sent.end(RedisConnectionError("the connection was lost"))
+            return sent.future
+        self._waiting.append(sent)
         if self._timer is None:
             self._timer = self._loop.call_later(self._timeout_s, self._look)
         if at_once:
@@ -204,7 +244,7 @@ class _Pump(asyncio.Protocol):
         self._transport.write(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
         if at_once:
             self._transport.set_write_buffer_limits()
-        return future
+        return sent.future
 
     def data_received(self, data: bytes) -> None:
         """Hands answers out, the oldest command's first."""
@@ -226,12 +266,7 @@ class _Pump(asyncio.Protocol):
         sent.answers.append(answer)
         if len(sent.answers) == sent.count:
             self._waiting.popleft()
-            if not sent.future.done():  # else nobody waits any more
-                try:
-                    if sent.then is not None:
-                        sent.then(sent.answers)
-                finally:
-                    sent.future.set_result(sent.answers)
+            sent.tell()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The server or the network ended it."""
@@ -246,9 +281,7 @@ class _Pump(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         while self._waiting:
-            sent = self._waiting.popleft()
-            if not sent.future.done():
-                sent.future.set_result([*sent.answers, *[error] * (sent.count - len(sent.answers))])
+            self._waiting.popleft().end(error)
 
     def _look(self) -> None:
         self._timer = None

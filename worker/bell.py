@@ -45,10 +45,12 @@ class Bell:
         """
 
         def tell(answers: list[Any]) -> None:
-            if not any(isinstance(each, BaseException) for each in answers):
+            if not isinstance(answers[1], BaseException):
                 then(answers[1])
 
-        rung, answer = await wire.execute_all(self._redis, [("BLPOP", *names, timeout_s), words], tell)
+        commands = (("BLPOP", *names, timeout_s), words)
+        sent = await wire.send(self._redis, commands, tell)
+        rung, answer = await wire.settled(self._redis, commands, await sent)
         for each in (rung, answer):
             if isinstance(each, BaseException):
                 raise each

@@ -7,10 +7,12 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from contracts.calls import JobId, Session, read_job_id
-from contracts.levels import read_level
-from worker.approvals import Approvals
+from contracts.levels import Level, read_level
+from worker.approvals import Approvals, PlanFound
 
 T = TypeVar("T")
+
+_NO_PLAN = PlanFound()
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -77,25 +79,26 @@ def split_rows(words: list[Any]) -> list[list[Any]]:
 def read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
     """One row of claim.lua's answer."""
     job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
-    job = read_job_id(job_id.decode())
+    name_of_job = job_id.decode()
+    job = read_job_id(name_of_job)
     name = job.session
     prepared = place is not None
     said = word.decode().split(" ")
-    found = approvals.plan_found(queue, name, planned)
+    found = approvals.plan_found(queue, name, planned) if planned else _NO_PLAN
     session = Session(
         name=name,
         prepared=prepared or not require_sessions,
         workspace=place.decode(errors="replace") if prepared else name,
         mode=read_text(mode) or "normal",
-        taint=read_level(read_text(taint)),
-        workspace_level=read_level(read_text(level)),
+        taint=read_level(read_text(taint)) if taint else Level.PUBLIC,
+        workspace_level=read_level(read_text(level)) if level else Level.PUBLIC,
         workspace_pin=read_level(read_text(pin)) if pin else None,
         plan=found.plan,
         approval=found.approval,
         approval_problem=found.problem,
     )
     return Claimed(
-        id=job_id.decode(),
+        id=name_of_job,
         job=job,
         queue=queue,
         token=token,

@@ -17,24 +17,26 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from arq.worker import Worker
-from redis.exceptions import ResponseError
 
 from contracts import keys
-from contracts.connection import is_passing
 from contracts.tasks import end_all
 from worker.backoff import Backoff
 from worker.broker import BELL_TIMEOUT_S, UNREACHABLE, Broker
+from worker.cancels import Cancels
 from worker.claims import Claimed, Ending, Turn, without
 from worker.executor import Running, StopReason
 from worker.heartbeats import Heartbeats
 from worker.metrics import Metrics
+from worker.publishing import Publisher
 from worker.renewals import Renewals
 from worker.server_clock import ServerClock
 
 log = logging.getLogger("toolreef")
 
-Finishing = Coroutine[Any, Any, tuple[int, list[str]]]
 Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
+
+LULL_S = 0.002
+"""Calls that come alone, and this long after the last one, come seldom."""
 
 
 class FleetWorker(Worker):
@@ -63,7 +65,7 @@ class FleetWorker(Worker):
         # By token too: a call whose lease has ended can come back while its old task is being stopped.
         self._running: dict[tuple[str, int], Running] = {}
         self._newest: dict[str, Running] = {}
-        self._endings: list[Ending] = []
+        self._publisher = Publisher(broker, metrics)
         self._returns: list[Claimed] = []
         self._unsure: dict[str, list[str]] = {}
         self._tickets = map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count())
@@ -73,8 +75,10 @@ class FleetWorker(Worker):
         self._more = set(queues)
         self._due: dict[str, asyncio.TimerHandle] = {}
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        # Slots kept for claims under way, and whether one of these waits behind the bell.
-        self._reserved, self._ahead = 0, False
+        # Slots kept for claims under way, whether one of these waits behind the bell, and whether a turn is under way.
+        self._reserved, self._ahead, self._in_turn = 0, False, False
+        # Calls ever taken, how many of these when a bell was last heard, and whether each comes alone and seldom.
+        self._taken, self._taken_before, self._seldom = 0, 0, False
         self._clock = ServerClock()
         self._heartbeats = Heartbeats(describe, concurrency, self._running, metrics)
         self._renewals = Renewals(broker, self.queues, self._running, lease_s, self._heartbeats.next)
@@ -83,6 +87,8 @@ class FleetWorker(Worker):
         self._given_up = False
         self._next_queue = 0
         self._backoff = Backoff(metrics)
+        stop = functools.partial(self._stop_call, reason="cancelled")
+        self._cancels = Cancels(broker, self.queues, stop, self._backoff)
 
     async def main(self) -> None:
         """Runs until a signal has drained the worker. A lost Redis never ends it."""
@@ -90,14 +96,16 @@ class FleetWorker(Worker):
         if self.on_startup:
             await self.on_startup(self.ctx)
         listen = self._listen if len(self.queues) > 1 else functools.partial(self._listen_ahead, self.queues[0])
-        watches = (listen, self._renewals.renew, self._renewals.watch, self._hear_cancels)
+        watches = (listen, self._renewals.renew, self._renewals.watch, self._cancels.hear)
         watchers = [asyncio.create_task(each()) for each in watches]
         self._wake.set()
         try:
             while not self._given_up and not (self._draining and not self._busy()):
                 await self._wake.wait()
                 self._wake.clear()
+                self._in_turn = True
                 await self._turn()
+                self._in_turn = False
         finally:
             await end_all([*watchers, *self._away.values()])
             self._stopped.set()
@@ -145,7 +153,7 @@ class FleetWorker(Worker):
         self._wake.set()
 
     def _busy(self) -> bool:
-        return bool(self._running or self._endings or self._returns or self._ahead)
+        return bool(self._running or self._publisher or self._returns or self._ahead)
 
     def _free(self) -> int:
         return self.max_jobs - len(self._running) - self._reserved
@@ -191,13 +199,15 @@ class FleetWorker(Worker):
     async def _publish_and_fill(self, queue: str) -> None:
         """Both go out together, and Redis takes them in this order. What is claimed starts once the next turn has sent
         its own, so that Redis works while calls run."""
-        batch = [ending for ending in self._endings if ending.queue == queue]
-        publishing = self._published(queue, batch, self.broker.finish(queue, batch)) if batch else None
+        publishing = self._publisher.begin(queue)
         try:
             await self._fill(queue)
         finally:
             if publishing is not None:
-                await publishing
+                if await publishing:
+                    self._more.add(queue)
+                if self._publisher.waits(queue):
+                    self._wake.set()
 
     async def _look_for(self, queue: str, error: BaseException | None) -> None:
         """Until the queue's server answers. Apart from the turns, which a silent server would hold up."""
@@ -211,34 +221,6 @@ class FleetWorker(Worker):
         del self._away[queue]
         self._wake.set()
 
-    async def _published(self, queue: str, batch: list[Ending], sent: Finishing) -> None:
-        """What Redis does not take now stays for the next turn, whatever it answers."""
-        try:
-            granted, words = await sent
-        except ResponseError as error:
-            granted, words = await self._publish_singly(queue, batch, error)
-        self._endings = without(self._endings, batch)
-        self.metrics.stale += words.count("stale")
-        if granted:
-            self._more.add(queue)
-
-    async def _publish_singly(self, queue: str, batch: list[Ending], error: ResponseError) -> tuple[int, list[str]]:
-        """One ending that Redis refuses must not hold up its neighbours; it goes to the dead letters instead."""
-        if is_passing(error):
-            raise ConnectionError(str(error)) from error
-        granted = 0
-        words: list[str] = []
-        for ending in batch:
-            try:
-                more, answer = await self.broker.finish(queue, [ending])
-                granted, words = granted + more, words + answer
-            except ResponseError as refused:
-                log.error("reply of %s refused: %s", ending.id, refused)
-                self.metrics.undeliverable += 1
-                with contextlib.suppress(*UNREACHABLE):
-                    await self.broker.bury(queue, ending.id, f"reply refused: {refused}")
-        return granted, words
-
     async def _fill(self, queue: str) -> None:
         """Claims due calls into the free slots, half of all at most: so some run while Redis claims others."""
         if self._draining or queue not in self._more:
@@ -250,6 +232,7 @@ class FleetWorker(Worker):
                 await self.broker.wake(queue)
             return
         ticket, sent = next(self._tickets), time.monotonic()
+        self._seldom = False
         # Before the claim: a bell that rings while it is under way is for what it has not seen.
         self._more.discard(queue)
         self._reserved += slots
@@ -275,6 +258,7 @@ class FleetWorker(Worker):
             self._returns += turn.calls
             self._wake.set()
             return
+        self._taken += len(turn.calls)
         for claim in turn.calls:
             self._stop_call(claim.id, "interrupted")
             running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, claimed)
@@ -284,9 +268,7 @@ class FleetWorker(Worker):
         claim = running.claim
         try:
             if running.begin():
-                ending = await self._execute(running)
-                # Not in one line with the await: the list is another one once a turn has published.
-                self._endings.append(ending)
+                self._publisher.add(await self._execute(running))
             else:
                 self._returns.append(claim)
         except Exception as error:
@@ -295,6 +277,9 @@ class FleetWorker(Worker):
             del self._running[claim.id, claim.token]
             if self._newest.get(claim.id) is running:
                 del self._newest[claim.id]
+            if self._seldom and not (self._running or self._in_turn or self._draining):
+                # Nothing else ends meanwhile that could share a turn with it.
+                self._publisher.send_ahead(claim.queue)
             self._wake.set()
 
     async def _give_back(self, queue: str) -> None:
@@ -344,8 +329,10 @@ class FleetWorker(Worker):
 
         def take(turn: Turn) -> None:
             nonlocal taken
-            taken = True
-            self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, time.monotonic()))
+            taken, rung = True, time.monotonic()
+            self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, rung))
+            self._seldom = rung - sent > LULL_S and self._taken == self._taken_before + 1
+            self._taken_before = self._taken
 
         try:
             await self.broker.claim_when_rung(queue, BELL_TIMEOUT_S, slots, self._heartbeats.next(), ticket, take)
@@ -360,8 +347,9 @@ class FleetWorker(Worker):
             self._note_due([queue])
             return
         self._note_room()
-        # A call that came alone has run by now. Its answer goes out before the next claim is written.
-        await asyncio.sleep(0)
+        # A call that came alone runs now. To write the next claim would take a core from Redis, and from who waits for
+        # the answer, before it is out; where calls come seldom, nobody misses that claim meanwhile.
+        await asyncio.sleep(LULL_S / 2 if self._seldom else 0)
 
     async def _listen(self) -> None:
         while not self._draining:
@@ -387,14 +375,3 @@ class FleetWorker(Worker):
             self._room.set()
         else:
             self._room.clear()
-
-    async def _hear_cancels(self) -> None:
-        channels = {keys.cancel_channel(queue): queue for queue in self.queues}
-        while True:
-            try:
-                async for channel, session, call in self.broker.cancels(list(channels)):
-                    queue = channels[channel]
-                    if not self._stop_call(keys.job_id(queue, session, call), "cancelled"):
-                        await self.broker.bring_forward(queue, session, call)
-            except UNREACHABLE as error:
-                await self._backoff.wait(error)

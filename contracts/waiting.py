@@ -1,0 +1,132 @@
+"""Who waits in this process for the terminal reply of which call, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from contracts.replies import AnyReply, Progress, TerminalReply
+
+OnProgress = Callable[[Progress], None]
+
+
+class Waiter:
+    """One wait for the terminal reply of one call. `future` gives None to who is called off.
+
+    `ends` is the loop's time at which it is over, None for never.
+    """
+
+    __slots__ = ("ends", "future", "is_over", "key", "on_progress", "since")
+
+    def __init__(self, session: str, call: str, on_progress: OnProgress | None, ends: float | None) -> None:
+        self.key = (session, call)
+        self.on_progress = on_progress
+        self.ends = ends
+        self.since = time.monotonic()
+        self.is_over = False
+        self.again()
+
+    def again(self) -> None:
+        """Readies it for what comes after it was called off."""
+        self.future: asyncio.Future[TerminalReply | None] = asyncio.get_running_loop().create_future()
+
+    def call_off(self) -> None:
+        """Wakes who waits without a reply."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+    def hand_over(self, reply: AnyReply) -> None:
+        """The terminal reply ends the wait; progress is told."""
+        if not isinstance(reply, Progress):
+            if not self.future.done():
+                self.future.set_result(reply)
+            return
+        try:
+            if self.on_progress is not None:
+                self.on_progress(reply)
+        except Exception as error:  # noqa: BLE001 - handed to whose it is
+            # It is the caller's own, and must not end what others wait for.
+            if not self.future.done():
+                self.future.set_exception(error)
+
+
+class Waiters:
+    """All of one client. One timer serves them all: most waits end long before their time is over."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], list[Waiter]] = {}
+        self._calls: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def expect(
+        self, session: str, call: str, on_progress: OnProgress | None = None, timeout_s: float | None = None
+    ) -> Waiter:
+        """Announces a wait, before the call is submitted. Ends with `forget`."""
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(session, call, on_progress, None if timeout_s is None else loop.time() + timeout_s)
+        others = self._of.get(waiter.key)
+        if others is None:
+            self._of[waiter.key] = [waiter]
+            self._calls[session] = self._calls.get(session, 0) + 1
+        else:
+            others.append(waiter)
+        if waiter.ends is not None and (self._timer is None or waiter.ends < self._timer.when()):
+            self._set_timer(loop, waiter.ends)
+        return waiter
+
+    def forget(self, waiter: Waiter) -> None:
+        """Ends a wait."""
+        waiters = self._of[waiter.key]
+        waiters.remove(waiter)
+        if not waiters:
+            del self._of[waiter.key]
+            session = waiter.key[0]
+            left = self._calls[session] = self._calls[session] - 1
+            if not left:
+                del self._calls[session]
+
+    def of(self, session: str, call: str) -> Iterable[Waiter]:
+        """Those for one call."""
+        return self._of.get((session, call), ())
+
+    def calls_of(self, session: str) -> int:
+        """How many calls of a session are waited for."""
+        return self._calls.get(session, 0)
+
+    def sessions(self) -> Iterable[str]:
+        """The sessions of which any call is waited for."""
+        return self._calls.keys()
+
+    def since_before(self, at: float) -> list[tuple[str, str]]:
+        """Session and call of those waited for since that time of CLOCK_MONOTONIC or longer."""
+        return [key for key, waiters in self._of.items() if waiters[0].since <= at]
+
+    def close(self) -> None:
+        """Lets nobody's time be over any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set_timer(self, loop: Any, at: float) -> None:
+        self.close()
+        self._timer = loop.call_at(at, self._end_those_over, loop)
+
+    def _end_those_over(self, loop: Any) -> None:
+        # The timer itself may come a little early.
+        now = max(loop.time(), self._timer.when() if self._timer is not None else 0.0)
+        self._timer, next_end = None, None
+        for waiters in self._of.values():
+            for waiter in waiters:
+                if waiter.ends is None or waiter.is_over:
+                    continue
+                if waiter.ends <= now:
+                    waiter.is_over = True
+                    waiter.call_off()
+                elif next_end is None or waiter.ends < next_end:
+                    next_end = waiter.ends
+        if next_end is not None:
+            self._set_timer(loop, next_end)
