@@ -40,14 +40,18 @@ async def execute(redis: Redis, *words: Any) -> Any:
     return answer
 
 
-def begin(redis: Redis, *words: Any) -> Coroutine[Any, Any, Any]:
+def begin(redis: Redis, words: Command, then: Callable[[], None] | None = None) -> Coroutine[Any, Any, Any]:
     """Sends a command before this returns, if the connection stands: Redis works on it while the caller goes on.
 
-    What comes back must be awaited; it gives the answer and raises like `execute`.
+    What comes back must be awaited; it gives the answer and raises like `execute`. `then` is called when that is worth
+    it: once the answer is there, or at once where the connection is still to be made.
     """
     pump = _standing(_target_of(redis, words))
-    sent = pump.send([words], at_once=True) if pump is not None else None
-    return _answer(redis, words, sent)
+    if pump is None:
+        if then is not None:
+            then()
+        return _answer(redis, words, None)
+    return _answer(redis, words, pump.send([words], at_once=True, then=None if then is None else lambda _: then()))
 
 
 async def _answer(redis: Redis, words: Command, sent: asyncio.Future[list[Any]] | None) -> Any:

@@ -36,21 +36,39 @@ class Bell:
         return None if rung is None else queues[names.index(rung[0].decode())]
 
     async def listen_then(
-        self, names: Sequence[str], timeout_s: float, words: Sequence[Any], then: Callable[[Any], None]
+        self, names: Sequence[str], timeout_s: float, words: Sequence[Any], then: Callable[[Any], float]
     ) -> Any:
         """The answer to a command that Redis carries out once one of the lists has rung, or the time is over.
 
         It is on its way already while Redis lets the wait before it block, so no time is lost between the two. `then`
-        may be called with the same answer in the moment it comes.
+        may be called with the same answer in the moment it comes, and says how many seconds later this returns.
         """
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[list[Any]] = loop.create_future()
 
         def tell(answers: list[Any]) -> None:
-            if not isinstance(answers[1], BaseException):
-                then(answers[1])
+            pause_s = 0.0
+            try:
+                if not isinstance(answers[1], BaseException):
+                    pause_s = then(answers[1])
+            finally:
+                if pause_s:
+                    loop.call_later(pause_s, give, answers)
+                else:
+                    give(answers)
+
+        def give(answers: list[Any]) -> None:
+            if not heard.done():
+                heard.set_result(answers)
 
         commands = (("BLPOP", *names, timeout_s), words)
         sent = await wire.send(self._redis, commands, tell)
-        rung, answer = await wire.settled(self._redis, commands, await sent)
+        try:
+            answers = await heard
+        finally:
+            # Who no longer listens must not be told.
+            sent.cancel()
+        rung, answer = await wire.settled(self._redis, commands, answers)
         for each in (rung, answer):
             if isinstance(each, BaseException):
                 raise each

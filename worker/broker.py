@@ -17,7 +17,7 @@ from contracts.connection import connect
 from contracts.tools import TOOLS, Effect
 from worker.approvals import Approvals, read_permit
 from worker.bell import Bell
-from worker.claims import Claimed, Consent, Ending, Turn, read_claim, read_text, split_rows
+from worker.claims import Claimed, Consent, Ending, Turn, read_text, read_turn
 from worker.scripts import Script, command
 from worker.settings import Settings
 
@@ -115,21 +115,20 @@ class Broker:
         return self._turn(queue, await self._claim(self.redis, *self._claiming(queue, slots, heartbeat, ticket)))
 
     async def claim_when_rung(
-        self, queue: str, timeout_s: float, slots: int, heartbeat: bytes, ticket: str, take: Callable[[Turn], None]
+        self, queue: str, timeout_s: float, slots: int, heartbeat: bytes, ticket: str, take: Callable[[Turn], float]
     ) -> None:
         """Claims once the queue's bell has rung, or the time is over.
 
-        What was claimed goes to `take`, a call that came alone one turn of the loop sooner than this returns. Nothing
-        goes there if the server does not know the script.
+        What was claimed goes to `take`, a call that came alone before this returns, and that as many seconds later as
+        `take` then says. Nothing goes there if the server does not know the script.
         """
         words = self._claim.words(*self._claiming(queue, slots, heartbeat, ticket))
         names = (keys.wake(queue, self._worker), keys.bell(queue))
         turns: list[Turn] = []
 
-        def see(answer: list[Any]) -> None:
+        def see(answer: list[Any]) -> float:
             turns.append(self._turn(queue, answer))
-            if len(turns[0].calls) == 1:
-                take(turns[0])
+            return take(turns[0]) if len(turns[0].calls) == 1 else 0.0
 
         try:
             answer = await self._bell.listen_then(names, timeout_s, words, see)
@@ -172,13 +171,12 @@ class Broker:
         return True
 
     def _turn(self, queue: str, answer: list[Any]) -> Turn:
-        now_ms, more, due_ms = answer[:3]
-        rows = split_rows(answer[3:])
-        calls = [read_claim(queue, now_ms, row, self._settings.require_sessions, self._approvals) for row in rows]
-        return Turn(calls=calls, more=bool(more), due_ms=due_ms, now_ms=now_ms)
+        return read_turn(queue, answer, self._settings.require_sessions, self._approvals)
 
-    def finish(self, queue: str, endings: Sequence[Ending]) -> Coroutine[Any, Any, tuple[int, list[str]]]:
-        """Publishes endings of one queue, from now on, and must be awaited.
+    def finish(
+        self, queue: str, endings: Sequence[Ending], then: Callable[[], None] | None = None
+    ) -> Coroutine[Any, Any, tuple[int, list[str]]]:
+        """Publishes endings of one queue, from now on, and must be awaited; `then` is called once that is worth it.
 
         That gives how many calls were granted, and a word an ending: done or stale.
         """
@@ -186,7 +184,7 @@ class Broker:
         argv: list[Any] = [queue, *self._finish_head, self.limits]
         for e in endings:
             argv += (e.id, e.token, e.reply, e.digest, e.level, e.audit, e.plan, e.ask)
-        return _finished(self._finish.begin(self.redis, names, argv))
+        return _finished(self._finish.begin(self.redis, names, argv, then))
 
     async def renew(self, queue: str, claims: Sequence[Claimed], heartbeat: bytes) -> list[str]:
         """Renews leases. Returns a word a claim: kept, lost, cancel."""

@@ -65,20 +65,23 @@ class Consent(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-def split_rows(words: list[Any]) -> list[list[Any]]:
-    """The calls of claim.lua's answer: 11 words each, then how many more there are of its plan, then those."""
-    rows, at = [], 0
-    while at < len(words):
-        end = at + 12 + words[at + 11]
-        row = words[at : at + 11]
-        rows.append(row if end == at + 12 else row + words[at + 12 : end])
+def read_turn(queue: str, answer: list[Any], require_sessions: bool, approvals: Approvals) -> Turn:
+    """claim.lua's answer: 11 words a call, then how many more there are of its plan, then those."""
+    now_ms, more, due_ms = answer[:3]
+    calls, at = [], 3
+    while at < len(answer):
+        end = at + 12 + answer[at + 11]
+        calls.append(
+            _read_claim(queue, now_ms, answer[at : at + 11], answer[at + 12 : end], require_sessions, approvals)
+        )
         at = end
-    return rows
+    return Turn(calls=calls, more=bool(more), due_ms=due_ms, now_ms=now_ms)
 
 
-def read_claim(queue: str, now_ms: int, row: list[Any], require_sessions: bool, approvals: Approvals) -> Claimed:
-    """One row of claim.lua's answer."""
-    job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin, *planned = row
+def _read_claim(
+    queue: str, now_ms: int, row: list[Any], planned: list[Any], require_sessions: bool, approvals: Approvals
+) -> Claimed:
+    job_id, token, attempt, word, tool, payload, place, mode, taint, level, pin = row
     name_of_job = job_id.decode()
     job = read_job_id(name_of_job)
     name = job.session

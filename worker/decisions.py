@@ -16,13 +16,14 @@ class Verdict(enum.Enum):
     ASK = "ask"
     DENY = "deny"
 
-    @property
-    def strictness(self) -> int:
-        """0 for allow to 2 for deny."""
-        return _STRICTNESS[self]
+    strictness: int
+    """0 for allow to 2 for deny."""
+    word: str
+    """The value, without the detour that enum takes to it."""
 
 
-_STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
+for _rank, _verdict in enumerate(Verdict):
+    _verdict.strictness, _verdict.word = _rank, _verdict.value
 
 
 class Decision(Struct, frozen=True, kw_only=True):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from contracts.calls import ToolCall
 from contracts.codec import decode_call, encode, payload_digest
@@ -85,8 +84,7 @@ class Running:
             self.task.uncancel()
 
 
-@dataclass(slots=True, kw_only=True)
-class _Outcome:
+class _Outcome(Struct, kw_only=True):
     """What became of the call so far; filled in as it goes, so that a stop at any point leaves a true answer."""
 
     call: ToolCall | None = None

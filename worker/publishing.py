@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -38,9 +38,11 @@ class Publisher:
         """Whether the queue has any."""
         return any(ending.queue == queue for ending in self._endings)
 
-    def send_ahead(self, queue: str) -> None:
-        """Sends what there is of a queue before its turn, whose `begin` then gives this."""
-        if queue not in self._ahead and (publishing := self._send(queue)) is not None:
+    def send_ahead(self, queue: str, then: Callable[[], None]) -> None:
+        """Sends what there is of a queue before its turn. `then` is called when that should come, to `begin`."""
+        if queue in self._ahead or (publishing := self._send(queue, then)) is None:
+            then()
+        else:
             self._ahead[queue] = publishing
 
     def begin(self, queue: str) -> Publishing | None:
@@ -50,9 +52,9 @@ class Publisher:
         """
         return self._ahead.pop(queue, None) or self._send(queue)
 
-    def _send(self, queue: str) -> Publishing | None:
+    def _send(self, queue: str, then: Callable[[], None] | None = None) -> Publishing | None:
         batch = [ending for ending in self._endings if ending.queue == queue]
-        return self._published(queue, batch, self._broker.finish(queue, batch)) if batch else None
+        return self._published(queue, batch, self._broker.finish(queue, batch, then)) if batch else None
 
     async def _published(
         self, queue: str, batch: list[Ending], sent: Coroutine[Any, Any, tuple[int, list[str]]]

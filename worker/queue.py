@@ -35,8 +35,8 @@ log = logging.getLogger("toolreef")
 
 Execute = Callable[[Running], Coroutine[Any, Any, Ending]]
 
-LULL_S = 0.002
-"""Calls that come alone, and this long after the last one, come seldom."""
+LULL_S, SELDOM = 0.002, 3
+"""Calls come seldom where so many in a row came alone, each this long after the worker began to wait for it."""
 
 
 class FleetWorker(Worker):
@@ -77,8 +77,8 @@ class FleetWorker(Worker):
         self._wake, self._room, self._heard = asyncio.Event(), asyncio.Event(), asyncio.Event()
         # Slots kept for claims under way, whether one of these waits behind the bell, and whether a turn is under way.
         self._reserved, self._ahead, self._in_turn = 0, False, False
-        # Calls ever taken, how many of these when a bell was last heard, and whether each comes alone and seldom.
-        self._taken, self._taken_before, self._seldom = 0, 0, False
+        # Calls ever taken, how many of these when a bell was last heard, and how many came alone in a row.
+        self._taken, self._taken_before, self._alone = 0, 0, 0
         self._clock = ServerClock()
         self._heartbeats = Heartbeats(describe, concurrency, self._running, metrics)
         self._renewals = Renewals(broker, self.queues, self._running, lease_s, self._heartbeats.next)
@@ -232,7 +232,7 @@ class FleetWorker(Worker):
                 await self.broker.wake(queue)
             return
         ticket, sent = next(self._tickets), time.monotonic()
-        self._seldom = False
+        self._alone = 0
         # Before the claim: a bell that rings while it is under way is for what it has not seen.
         self._more.discard(queue)
         self._reserved += slots
@@ -260,7 +260,8 @@ class FleetWorker(Worker):
             return
         self._taken += len(turn.calls)
         for claim in turn.calls:
-            self._stop_call(claim.id, "interrupted")
+            if claim.id in self._newest:
+                self._stop_call(claim.id, "interrupted")
             running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, claimed)
             running.task = self.loop.create_task(self._carry_out(running))
 
@@ -277,10 +278,12 @@ class FleetWorker(Worker):
             del self._running[claim.id, claim.token]
             if self._newest.get(claim.id) is running:
                 del self._newest[claim.id]
-            if self._seldom and not (self._running or self._in_turn or self._draining):
-                # Nothing else ends meanwhile that could share a turn with it.
-                self._publisher.send_ahead(claim.queue)
-            self._wake.set()
+            if self._alone >= SELDOM and not (self._running or self._in_turn or self._draining):
+                # Nothing else ends meanwhile that could share a turn with it. That comes with the answer: Redis mostly
+                # wakes on the core that woke it, and would wait until the turn is through.
+                self._publisher.send_ahead(claim.queue, self._wake.set)
+            else:
+                self._wake.set()
 
     async def _give_back(self, queue: str) -> None:
         if batch := [claim for claim in self._returns if claim.queue == queue]:
@@ -327,12 +330,15 @@ class FleetWorker(Worker):
         slots = min(self._free(), max(1, self.max_jobs // 2))
         self._ahead, self._reserved, taken = True, self._reserved + slots, False
 
-        def take(turn: Turn) -> None:
+        def take(turn: Turn) -> float:
             nonlocal taken
             taken, rung = True, time.monotonic()
             self._take(queue, turn, self._clock.earliest(turn.now_ms, sent, rung))
-            self._seldom = rung - sent > LULL_S and self._taken == self._taken_before + 1
-            self._taken_before = self._taken
+            alone = rung - sent > LULL_S and self._taken == self._taken_before + 1
+            self._alone, self._taken_before = self._alone + 1 if alone else 0, self._taken
+            # To write the next claim would take a core from Redis, and from who waits for the answer, before that is
+            # out; where calls come seldom, nobody misses that claim meanwhile.
+            return LULL_S if self._alone >= SELDOM else 0.0
 
         try:
             await self.broker.claim_when_rung(queue, BELL_TIMEOUT_S, slots, self._heartbeats.next(), ticket, take)
@@ -347,9 +353,8 @@ class FleetWorker(Worker):
             self._note_due([queue])
             return
         self._note_room()
-        # A call that came alone runs now. To write the next claim would take a core from Redis, and from who waits for
-        # the answer, before it is out; where calls come seldom, nobody misses that claim meanwhile.
-        await asyncio.sleep(LULL_S / 2 if self._seldom else 0)
+        # A call that came alone has run by now, or waits. Its answer goes out before the next claim is written.
+        await asyncio.sleep(0)
 
     async def _listen(self) -> None:
         while not self._draining:

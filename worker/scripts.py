@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from importlib import resources
 from typing import Any
 
@@ -44,10 +44,15 @@ class Script:
         """Runs it. May raise redis.RedisError or OSError."""
         return await self.begin(redis, names, argv)
 
-    def begin(self, redis: Redis, names: Sequence[str], argv: Sequence[Any]) -> Coroutine[Any, Any, Any]:
-        """Has it run, from now on; what comes back must be awaited, and may raise redis.RedisError or OSError."""
+    def begin(
+        self, redis: Redis, names: Sequence[str], argv: Sequence[Any], then: Callable[[], None] | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Has it run, from now on; what comes back must be awaited, and may raise redis.RedisError or OSError.
+
+        `then` is called once that is worth it.
+        """
         words = self.words(names, argv)
-        return self._answer(redis, words, wire.begin(redis, *words))
+        return self._answer(redis, words, wire.begin(redis, words, then))
 
     async def _answer(self, redis: Redis, words: Sequence[Any], sent: Coroutine[Any, Any, Any]) -> Any:
         try:

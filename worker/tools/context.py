@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from contracts.calls import Session
 from contracts.tools import Output
@@ -19,8 +20,7 @@ OnProgress = Callable[[Literal["stdout", "stderr"], str, int], Awaitable[None]]
 """(stream, text, dropped_bytes): hands a piece of output to the reply stream, classified on its way."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolContext:
+class ToolContext(Struct, kw_only=True):
     """Handed to `async def run(args, context) -> Output`; lives as long as the call.
 
     `deadline` is on the clock of time.monotonic(), or None. The executor enforces it and cancellation by cancelling

@@ -54,7 +54,8 @@ class Opened:
             self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class Workspace:
