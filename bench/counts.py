@@ -31,7 +31,7 @@ def commands(bench: Bench, system: System, concurrency: int, jobs: int, seconds:
         draining, writes = dict(theirs.names), theirs.writes
         ours.reset()
         theirs.reset()
-        calls = len(client.ask("spaced", jobs=200, seconds=seconds, **bench.work)["took"])
+        calls = len(client.ask("spaced", jobs=200, seconds=seconds, seed=0, **bench.work)["took"])
         return {
             "submit": sum(submitted.values()) / jobs,
             "drain_worker": sum(draining.values()) / max(done, 1),
