@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from contracts import keys, wire
 from contracts.calls import JobId, check_name
@@ -52,8 +53,8 @@ class Client(QueueConnection):
         self._last_score = 0.0
 
     async def close(self) -> None:
-        """Stops reading and closes the connections. Calls that were accepted run on."""
-        self._waiters.close()
+        """Stops reading and closes the connections. Calls that were accepted run on; waits end by a ConnectionError."""
+        self._waiters.close(RedisConnectionError("the client was closed"))
         await self._reader.close()
         wire.close(self._redis)
         await super().close()

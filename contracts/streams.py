@@ -95,6 +95,7 @@ class ReplyReader:
         # What the blocked read goes over, and what the next one would where a session joins.
         self._wire: wire.Wire | None = None
         self._spare: wire.Wire | None = None
+        self._ready_since = float("-inf")
         self._readying: asyncio.Task[None] | None = None
         self._joined = False
         self._blocked_on: frozenset[str] | None = None
@@ -118,6 +119,9 @@ class ReplyReader:
             self._blocked_on, self._joined = None, True
             self._wire.close()
             self._wire, self._spare = self._spare, self._wire
+            if self._wire is not None and time.monotonic() - self._ready_since > WATCH_LIFE_S:
+                # Unused for so long it may be gone without a word; a read over it would wait in vain.
+                self._wire.close()
 
     async def close(self) -> None:
         """Stops reading."""
@@ -160,7 +164,7 @@ class ReplyReader:
             some = keys.replies(self._queue, next(iter(self._sessions)))
             self._wire = wire.Wire(wire.server_of(self._redis, some), BLOCK_MS / 1000 + wire.DEFAULT_TIMEOUT_S)
         if self._joined and self._spare is not None and (self._readying is None or self._readying.done()):
-            self._readying = asyncio.get_running_loop().create_task(self._ready(self._spare))
+            self._readying = asyncio.get_running_loop().create_task(self._make_ready(self._spare))
         pump = await self._wire.connected()
         # Only now, since sessions may have joined meanwhile.
         self._blocked_on, self._joined = frozenset(self._sessions), False
@@ -171,10 +175,10 @@ class ReplyReader:
         if isinstance(answer, BaseException):
             raise answer
 
-    @staticmethod
-    async def _ready(spare: wire.Wire) -> None:
+    async def _make_ready(self, spare: wire.Wire) -> None:
         with contextlib.suppress(RedisError, OSError):
             await spare.connected()
+            self._ready_since = time.monotonic()
 
     def _hand_all_out(self, answers: list[Any]) -> None:
         self._blocked_on = None

@@ -106,13 +106,20 @@ class Waiters:
         """Session and call of those waited for since that time of CLOCK_MONOTONIC or longer."""
         return [key for key, waiters in self._of.items() if waiters[0].since <= at]
 
-    def close(self) -> None:
-        """Lets nobody's time be over any more."""
+    def close(self, error: Exception) -> None:
+        """Ends every wait with the error: no reply comes any more."""
         if self._timer is not None:
             self._timer.cancel()
+        for waiters in self._of.values():
+            for waiter in waiters:
+                if not waiter.future.done():
+                    waiter.future.set_exception(error)
+                    # Who has not come to wait yet is told by its closed connection.
+                    waiter.future.exception()
 
     def _set_timer(self, loop: Any, at: float) -> None:
-        self.close()
+        if self._timer is not None:
+            self._timer.cancel()
         self._timer = loop.call_at(at, self._end_those_over, loop)
 
     def _end_those_over(self, loop: Any) -> None:

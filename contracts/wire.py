@@ -171,7 +171,12 @@ class Wire:
         async with self._connecting:
             if self.pump is None or self.pump.closed:
                 connection: Any = self._pool.make_connection()
-                await connection.connect()
+                try:
+                    await connection.connect()
+                except BaseException:
+                    # redis-py forgets the socket of one that is cancelled while it logs in.
+                    await connection.disconnect(nowait=True)
+                    raise
                 self.pump = _Pump(connection, self._timeout_s)
             return self.pump
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from contracts import keys, streams
 from contracts.client import Client
@@ -155,3 +156,22 @@ def test_it_reads_on_for_a_while_and_then_no_more(make_fleet: MakeFleet, monkeyp
         return bool(fleet.redis.exists(keys.replies(fleet.queue, agent.session)))
 
     assert agent.with_client(act)
+
+
+def test_who_waits_is_told_that_the_client_was_closed(make_fleet: MakeFleet) -> None:
+    agent = make_fleet().agent()
+
+    async def act(_: Client) -> list[BaseException | Any]:
+        client = Client.connect(agent.fleet.url, queue=agent.fleet.queue)
+        args: dict[str, Any] = {"path": "."}
+        waits = [
+            asyncio.create_task(client.call("list_directory", args, session=agent.session, timeout_s=30)),
+            asyncio.create_task(client.call("list_directory", args, session=agent.session, call_id="endless")),
+        ]
+        queue = keys.queue(agent.fleet.queue)
+        await asyncio.to_thread(wait_until, lambda: agent.fleet.redis.zcard(queue) == 2, "the calls to be pushed")
+        await client.close()
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    ends = agent.with_client(act)
+    assert [(type(end), str(end)) for end in ends] == [(RedisConnectionError, "the client was closed")] * 2
