@@ -84,7 +84,7 @@ def _together(run: Run, system: System) -> None:
 def _beside_floor(run: Run) -> None:
     """Ours and the floor at low load, in the same moments: their ratio is the figure."""
     bench = run.bench
-    with bench.pair(OURS, 100) as (_, ours), bench.pair(FLOOR, 100, beside=True) as (_, floor):
+    with bench.pair(OURS, 100, clients=1) as (_, ours), bench.pair(FLOOR, 100, clients=1, beside=True) as (_, floor):
         for system, figures in zip((OURS, FLOOR), spaced_in_turns(bench, [ours, floor], 2.5), strict=True):
             run.keep(system, "spaced", figures)
 

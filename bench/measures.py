@@ -43,25 +43,26 @@ class Bench:
         sync_always: bool = False,
         tool: str = "read",
         beside: bool = False,
+        clients: int = CLIENTS,
     ) -> Iterator[tuple[list[Worker], Client]]:
-        """A warm client and warm workers, on an emptied server or `beside` others on it."""
+        """A warm process for `clients`, and warm workers, on an emptied server or `beside` others on it."""
         if not beside:
             self.server.clear(sync_always=sync_always)
         client = Client(system, self.server.url, self.directory)
         running: list[Worker] = []
         try:
             running += [Worker(system, concurrency, self.server.url, self.directory, tool=tool) for _ in range(workers)]
-            self.warm(client, tool)
+            self.warm(client, tool, clients)
             yield running, client
         finally:
             for worker in running:
                 worker.stop()
             client.stop()
 
-    def warm(self, client: Client, tool: str = "read") -> None:
+    def warm(self, client: Client, tool: str = "read", clients: int = CLIENTS) -> None:
         """Some calls, each answer compared: the worker is up, and does what it should."""
         text = self.path.read_text() if tool == "read" else ""
-        client.ask("warm", jobs=10, clients=CLIENTS, tool=tool, path=str(self.path), text=text)
+        client.ask("warm", jobs=10, clients=clients, tool=tool, path=str(self.path), text=text)
 
 
 def percentiles(took: list[float]) -> Figures:
