@@ -47,7 +47,6 @@ class Client(QueueConnection):
         self._waiters = Waiters()
         self._reader = ReplyReader(redis, self._queue, self._waiters)
         self._gauge = Gauge(self._queue)
-        self._interactive, self._batch = keys.queue(self._queue), keys.batch(self._queue)
         self._clock_offset_ms = 0
         self._clock_read = float("-inf")
         self._last_score = 0.0
@@ -152,8 +151,7 @@ class Client(QueueConnection):
         if waiter is not None:
             # Before Redis has answered: the reply may be there as soon as that.
             self._reader.begin(session)
-        queue = self._batch if priority == "batch" else self._interactive
-        pushing = commands_of(job, payload, queue, self._next_score(), deadline_s)
+        pushing = commands_of(job, payload, priority, self._next_score(), deadline_s)
         push.commands = [*pushing, *self._gauge.commands()]
 
         def note(answers: list[Any]) -> None:

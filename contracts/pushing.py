@@ -32,8 +32,11 @@ class Push:
         self.sent: asyncio.Future[list[Any]] | None = None
 
 
-def commands_of(job: JobId, payload: bytes, queue: str, score: float, deadline_s: float | None) -> list[wire.Command]:
-    """The COMMANDS that push a call; `queue` is the key of the sorted set that it goes to."""
+def commands_of(
+    job: JobId, payload: bytes, priority: str, score: float, deadline_s: float | None
+) -> list[wire.Command]:
+    """The COMMANDS that push a call, to where its priority belongs."""
+    queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
     return [
         (
             "SET",
@@ -63,7 +66,7 @@ async def settle(redis: Redis, push: Push) -> TerminalReply | None:
     """
     assert push.sent is not None
     job, tool = push.job, push.tool
-    was_set, added, _rung, done, *_ = await wire.settled(redis, push.commands, await push.sent)
+    was_set, added, _rung, done, *_ = await wire.resend_moved(redis, push.commands, await push.sent)
     # An unrung bell only delays a call that is accepted: workers look by themselves, too.
     for answer in (was_set, added, done):
         if isinstance(answer, OutOfMemoryError):

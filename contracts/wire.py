@@ -76,13 +76,13 @@ async def execute_all(redis: Redis, commands: Sequence[Command]) -> list[Any]:
     """
     pump = _standing(redis)
     answers = await (pump.send(commands) if pump is not None else _send(redis, commands))
-    return await settled(redis, commands, answers)
+    return await resend_moved(redis, commands, answers)
 
 
 async def send(
     redis: Redis, commands: Sequence[Command], then: Then, ends: float | None = None
 ) -> asyncio.Future[list[Any]]:
-    """Sends commands on keys of one server in one go; the answers come with what this returns, for `settled`.
+    """Sends commands on keys of one server in one go; the answers come with what this returns, for `resend_moved`.
 
     `then` is called with them in the moment they come, one turn of the loop before who awaits them. Refusals, and what
     a loss cut off, are values. Nothing is sent once `ends` has come, a time of the loop.
@@ -96,7 +96,7 @@ async def send(
     return (pump if pump is not None else await until(ends, _pump_of(target))).send(commands, then=then)
 
 
-async def settled(redis: Redis, commands: Sequence[Command], answers: list[Any]) -> list[Any]:
+async def resend_moved(redis: Redis, commands: Sequence[Command], answers: list[Any]) -> list[Any]:
     """The answers, where some commands are sent anew to the server that now has their keys.
 
     Raises:

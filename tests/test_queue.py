@@ -55,6 +55,21 @@ def test_a_call_pushed_by_stock_arq_runs(agent: Agent) -> None:
     assert reply["output"]["text"] == "by arq\n"
 
 
+def test_calls_that_come_one_by_one_hold_up_none_that_come_at_once(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    worker = fleet.start_worker()
+    agent = fleet.agent()
+    names = [f"c{number}" for number in range(11)]
+    for number, name in enumerate(names):
+        agent.push(name, "list_directory", {"path": "."})
+        if number < 6 or number > 8:
+            fleet.wait_replies(agent.session, number + 1)
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0
+    replies = sorted(fleet.replies(agent.session), key=lambda reply: int(reply["call"][1:]))
+    assert [outcome(reply) for reply in replies] == [(name, "completed", None) for name in names]
+
+
 def test_a_call_pushed_by_bare_commands_runs(agent: Agent) -> None:
     job_id = keys.job_id(agent.fleet.queue, agent.session, "bare")
     payload = b'{"t":null,"f":"list_directory","a":[{"v":1,"args":{"path":"."}}],"k":{},"et":0}'

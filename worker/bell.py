@@ -68,7 +68,7 @@ class Bell:
         finally:
             # Who no longer listens must not be told.
             sent.cancel()
-        rung, answer = await wire.settled(self._redis, commands, answers)
+        rung, answer = await wire.resend_moved(self._redis, commands, answers)
         for each in (rung, answer):
             if isinstance(each, BaseException):
                 raise each

@@ -7,12 +7,10 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from contracts.calls import JobId, Session, read_job_id
-from contracts.levels import Level, read_level
-from worker.approvals import Approvals, PlanFound
+from contracts.levels import read_level
+from worker.approvals import Approvals
 
 T = TypeVar("T")
-
-_NO_PLAN = PlanFound()
 
 
 class Claimed(Struct, frozen=True, kw_only=True):
@@ -87,14 +85,14 @@ def _read_claim(
     name = job.session
     prepared = place is not None
     said = word.decode().split(" ")
-    found = approvals.plan_found(queue, name, planned) if planned else _NO_PLAN
+    found = approvals.plan_found(queue, name, planned)
     session = Session(
         name=name,
         prepared=prepared or not require_sessions,
         workspace=place.decode(errors="replace") if prepared else name,
         mode=read_text(mode) or "normal",
-        taint=read_level(read_text(taint)) if taint else Level.PUBLIC,
-        workspace_level=read_level(read_text(level)) if level else Level.PUBLIC,
+        taint=read_level(read_text(taint)),
+        workspace_level=read_level(read_text(level)),
         workspace_pin=read_level(read_text(pin)) if pin else None,
         plan=found.plan,
         approval=found.approval,

@@ -16,14 +16,13 @@ class Verdict(enum.Enum):
     ASK = "ask"
     DENY = "deny"
 
-    strictness: int
-    """0 for allow to 2 for deny."""
-    word: str
-    """The value, without the detour that enum takes to it."""
+    @property
+    def strictness(self) -> int:
+        """0 for allow to 2 for deny."""
+        return _STRICTNESS[self]
 
 
-for _rank, _verdict in enumerate(Verdict):
-    _verdict.strictness, _verdict.word = _rank, _verdict.value
+_STRICTNESS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 
 
 class Decision(Struct, frozen=True, kw_only=True):

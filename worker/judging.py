@@ -59,7 +59,7 @@ async def permit(
             verdict=Verdict.DENY, policy=APPROVAL, rule="rejected", reason=why, version=decision.version
         )
     approved = consent.word == "approved"
-    verdict = "approved" if approved else decision.verdict.word
+    verdict = "approved" if approved else decision.verdict.value
     try:
         parts.audit.decided(
             claim.id,

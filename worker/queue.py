@@ -260,8 +260,7 @@ class FleetWorker(Worker):
             return
         self._taken += len(turn.calls)
         for claim in turn.calls:
-            if claim.id in self._newest:
-                self._stop_call(claim.id, "interrupted")
+            self._stop_call(claim.id, "interrupted")
             running = self._running[claim.id, claim.token] = self._newest[claim.id] = Running(claim, claimed)
             running.task = self.loop.create_task(self._carry_out(running))
 

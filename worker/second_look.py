@@ -51,7 +51,7 @@ async def look_again(judgement: Judgement, digest: str, claim: Claimed, parts: P
         raise CallFailed("unavailable", "the plan gate did not answer")
     try:
         parts.audit.decided(
-            claim.id, call.tool, digest, decision.verdict.word, decision.policy, decision.rule, claim.attempt
+            claim.id, call.tool, digest, decision.verdict.value, decision.policy, decision.rule, claim.attempt
         )
     except AuditUnavailable:
         log.critical("call %s: that its plan no longer allows it could not be recorded", claim.id)

@@ -116,7 +116,7 @@ class Explainer:
             own = self._rules.judge(judged)
             decision = own if own.rule != "default" else decision
         return Explained(
-            decision=decision.verdict.word,
+            decision=decision.verdict.value,
             rule=decision.rule,
             reason=decision.reason,
             level=follows.value,

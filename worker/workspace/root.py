@@ -54,8 +54,7 @@ class Opened:
             self.close()
 
     def __del__(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
+        self.close()
 
 
 class Workspace:
