@@ -133,7 +133,9 @@ def test_sessions_join_while_others_wait(make_fleet: MakeFleet) -> None:
         # One read for all, however many have joined it.
         seen = reading(fleet)
         for number, agent in enumerate(agents):
-            (agent.workspace / "go").write_text(str(number))
+            # Whole at once: a command may read between the file's opening and its text.
+            (agent.workspace / "text").write_text(str(number))
+            (agent.workspace / "text").rename(agent.workspace / "go")
         return [seen, *(reply.output["stdout"] for reply in await asyncio.gather(*calls))]
 
     assert agents[0].with_client(act) == [1, *map(str, range(12))]

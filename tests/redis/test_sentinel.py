@@ -28,8 +28,9 @@ def test_calls_go_on_over_a_failover(watched: Watched, tmp_path: Path) -> None:
     try:
         agent, busy = fleet.agent("a"), fleet.agent("busy")
         assert agent.complete("run_command", command="echo before >> log")["exit_code"] == 0
-        busy.push("long", "run_command", {"command": "echo run >> log; while [ ! -e go ]; do sleep 0.02; done"})
-        wait_until((busy.workspace / "log").exists, "the effect to start")
+        line = "echo run >> log; touch begun; while [ ! -e go ]; do sleep 0.02; done"
+        busy.push("long", "run_command", {"command": line})
+        wait_until((busy.workspace / "begun").exists, "the effect to start")
         # What the replica has not heard of is lost with the primary: docs/redis.md.
         assert watched.client.wait(1, 5000) == 1
         watched.primary.kill()
