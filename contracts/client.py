@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -19,7 +18,7 @@ from contracts.connection import QueueConnection
 from contracts.pressure import Gauge, retry_after_ms
 from contracts.pushing import COMMANDS, Push, commands_of, is_new, settle
 from contracts.replies import AnyReply, TerminalReply
-from contracts.settling import failed, first_outcome, settle_repeat
+from contracts.settling import failed, settle_repeat, stored_outcome
 from contracts.streams import Missed, ReplyReader, read_replies
 from contracts.tasks import until
 from contracts.waiting import OnProgress, Waiter, Waiters
@@ -53,7 +52,7 @@ class Client(QueueConnection):
 
     async def close(self) -> None:
         """Stops reading and closes the connections. Calls that were accepted run on; waits end by a ConnectionError."""
-        self._waiters.close(RedisConnectionError("the client was closed"))
+        self._waiters.close(RedisConnectionError(wire.CLOSED))
         await self._reader.close()
         wire.close(self._redis)
         await super().close()
@@ -85,9 +84,7 @@ class Client(QueueConnection):
             # Nobody needs the answers to a push whose reply comes.
             reply = push.settled or await waiter.future
             while reply is None:
-                if waiter.is_over:
-                    raise TimeoutError
-                if (reply := await until(waiter.ends, settle(self._redis, push))) is None and not waiter.is_over:
+                if (reply := await until(waiter.ends, settle(self._redis, push))) is None:
                     waiter.again()
                     reply = await waiter.future
             return reply
@@ -180,7 +177,8 @@ class Client(QueueConnection):
         if (why := self._why_not(job.session, payload_bytes)) is None:
             return None
         key, outcome = keys.job(job.queue, job.session, job.call), keys.done(job.queue, job.session, job.call)
-        if (done := await self._redis.get(outcome)) is not None or await self._redis.exists(key):
+        done, is_known = await self._ask(("GET", outcome), ("EXISTS", key))
+        if done is not None or is_known:
             return await settle_repeat(self._redis, job, push.tool, content_digest(push.tool, encode(push.args)), done)
         return failed(job, push.tool, "unavailable", why, hint="try again later", retry_after_ms=retry_after_ms())
 
@@ -189,25 +187,30 @@ class Client(QueueConnection):
 
         Raises:
             TimeoutError: none within `timeout_s`.
+            ValueError: a name is malformed.
+            redis.RedisError, OSError: Redis is out of reach.
         """
-        async with asyncio.timeout(timeout_s):
-            waiter = self._waiters.expect(session, call_id)
-            try:
-                await self._prepare(session)
-                done = await self._redis.get(keys.done(self._queue, session, call_id))
-                if done is not None:
-                    job, digest = JobId(self._queue, session, call_id), done.split(b" ", 1)[0].decode()
-                    return await first_outcome(self._redis, job, "", digest, done)
+        job = JobId(self._queue, check_name("session", session), check_name("call id", call_id))
+        waiter = self._waiters.expect(session, call_id, None, timeout_s)
+        try:
+            reply = await until(waiter.ends, self._stored(job))
+            if reply is None:
                 self._reader.begin(session)
                 reply = await waiter.future
-                assert reply is not None
-                return reply
-            finally:
-                self._waiters.forget(waiter)
+            assert reply is not None
+            return reply
+        finally:
+            self._waiters.forget(waiter)
+
+    async def _stored(self, job: JobId) -> TerminalReply | None:
+        """The outcome of a call that has ended. Looked for once the stream's position is known: none is missed."""
+        await self._prepare(job.session)
+        (done,) = await self._ask(("GET", keys.done(job.queue, job.session, job.call)))
+        return None if done is None else await stored_outcome(self._redis, job, done)
 
     async def is_served(self) -> bool:
         """Whether a worker of the queue has been heard of within its heartbeats' life."""
-        (answer,) = await self._send(("EXISTS", keys.workers(self._queue)))
+        (answer,) = await self._ask(("EXISTS", keys.workers(self._queue)))
         return bool(answer == 1)
 
     async def cancel(self, session: str, call_id: str) -> None:
@@ -268,6 +271,14 @@ class Client(QueueConnection):
 
     def _now_ms(self) -> int:
         return _local_ms() + self._clock_offset_ms
+
+    async def _ask(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """What `_send` gives. Raises its first error."""
+        answers = await self._send(*commands)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return answers
 
     async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
         """Commands of one caller, in order and in one go. Errors come back as values."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+from itertools import groupby
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -120,7 +121,16 @@ class Provisioner:
 async def _agents_of(server: Any) -> dict[str, list[str]]:
     lines = [line.decode() for line in await server.execute_command("ACL", "LIST")]
     named = [_USER_LINE.findall(line)[1:] for line in lines]
-    return {user: words for user, *words in named if user.startswith("agent:")}
+    return {user: _in_one_order(words) for user, *words in named if user.startswith("agent:")}
+
+
+def _in_one_order(words: list[str]) -> list[str]:
+    """The same rules, the same list: Redis 7.0 names a user's commands in an order that each server has for itself.
+
+    Only neighbours of one sign are sorted: a `+` and a `-` mean something else the other way round.
+    """
+    plain = [f"({' '.join(_in_one_order(word[1:-1].split()))})" if word[0] == "(" else word for word in words]
+    return [word for _, run in groupby(plain, key=lambda word: word[0]) for word in sorted(run)]
 
 
 async def _save(server: Any) -> None:

@@ -13,6 +13,7 @@ from contracts import keys, wire
 from contracts.calls import JobId
 from contracts.codec import content_digest, encode
 from contracts.pressure import retry_after_ms
+from contracts.pump import Command
 from contracts.replies import TerminalReply
 from contracts.settling import failed, settle_repeat
 
@@ -28,13 +29,11 @@ class Push:
     def __init__(self, job: JobId, tool: str, args: Any) -> None:
         self.job, self.tool, self.args = job, tool, args
         self.settled: TerminalReply | None = None
-        self.commands: Sequence[wire.Command] = ()
+        self.commands: Sequence[Command] = ()
         self.sent: asyncio.Future[list[Any]] | None = None
 
 
-def commands_of(
-    job: JobId, payload: bytes, priority: str, score: float, deadline_s: float | None
-) -> list[wire.Command]:
+def commands_of(job: JobId, payload: bytes, priority: str, score: float, deadline_s: float | None) -> list[Command]:
     """The COMMANDS that push a call, to where its priority belongs."""
     queue = keys.batch(job.queue) if priority == "batch" else keys.queue(job.queue)
     return [

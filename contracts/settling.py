@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from contracts import keys
+from contracts import keys, wire
 from contracts.calls import JobId
 from contracts.codec import decode_reply, payload_digest
 from contracts.replies import EFFECT_OF_CODE, Error, ErrorCode, Failed, Progress, TerminalReply
@@ -22,27 +22,28 @@ def failed(job: JobId, tool: str, code: ErrorCode, message: str, **more: Any) ->
 async def settle_repeat(redis: Any, job: JobId, tool: str, digest: str, done: bytes | None) -> TerminalReply:
     """The answer to a call whose id was used before. May raise redis.RedisError or OSError."""
     if done is None:
-        mine = await redis.get(keys.job(job.queue, job.session, job.call))
+        mine = await wire.execute(redis, "GET", keys.job(job.queue, job.session, job.call))
         if mine is not None:
             if payload_digest(mine) != digest:
                 return _conflict(job, tool)
             return failed(job, tool, "in_flight", "this call is on its way already", hint="follow it")
-        done = await redis.get(keys.done(job.queue, job.session, job.call))
-    return await first_outcome(redis, job, tool, digest, done)
-
-
-async def first_outcome(redis: Any, job: JobId, tool: str, digest: str, done: bytes | None) -> TerminalReply:
-    """The stored outcome, if it is of the call with this digest. May raise redis.RedisError or OSError."""
-    if done is None:
-        return _unknown(job, tool, "the call has ended; its outcome has expired")
-    first, entry_id, reply = done.split(b" ", 2)
-    if first.decode() != digest:
+        done = await wire.execute(redis, "GET", keys.done(job.queue, job.session, job.call))
+        if done is None:
+            return _unknown(job, tool, "the call has ended; its outcome has expired")
+    if done.split(b" ", 1)[0].decode() != digest:
         return _conflict(job, tool)
+    return await stored_outcome(redis, job, done, tool)
+
+
+async def stored_outcome(redis: Any, job: JobId, done: bytes, tool: str = "") -> TerminalReply:
+    """The reply that an ended call left behind. May raise redis.RedisError or OSError."""
+    _digest, entry_id, reply = done.split(b" ", 2)
     if not reply:
-        entries = await redis.xrange(keys.replies(job.queue, job.session), entry_id, entry_id)
+        entries = await wire.execute(redis, "XRANGE", keys.replies(job.queue, job.session), entry_id, entry_id)
         if not entries:
             return _unknown(job, tool, "the call has ended; its reply has been trimmed")
-        reply = entries[0][1][b"reply"]
+        _id, fields = entries[0]
+        reply = dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"]
     outcome = decode_reply(reply)
     assert not isinstance(outcome, Progress)
     return outcome

@@ -19,15 +19,16 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from contracts import keys, wire
 from contracts.calls import JobId
 from contracts.codec import decode_reply
+from contracts.pump import Command
 from contracts.replies import AnyReply
-from contracts.settling import first_outcome
+from contracts.settling import stored_outcome
 from contracts.tasks import end_all
 from contracts.waiting import Waiters
 
 BLOCK_MS = 5000
+FOLLOW_MS = 2000
 LOOK_AT_MOST = 256
-Entries = list[tuple[bytes, dict[bytes, bytes]]]
-RawEntries = list[tuple[bytes, list[bytes]]]
+Entries = list[tuple[bytes, list[bytes]]]
 
 WATCH_LIFE_S = 30.0
 """How long a session's stream is read on after its last call: joining a blocked read costs a reconnection."""
@@ -45,36 +46,61 @@ class Missed(Struct, frozen=True, kw_only=True, tag_field="kind", tag="missed"):
 
 
 async def read_replies(
-    redis: Any, queue: str, session: str, *, follow: bool, after: str
+    redis: Redis, queue: str, session: str, *, follow: bool, after: str
 ) -> AsyncIterator[tuple[str, AnyReply | Missed]]:
     """Yields (stream id, reply) in order. A follower waits for ever, and over an outage once it has been answered.
 
     May raise redis.RedisError or OSError.
     """
     name = keys.replies(queue, session)
+    over = wire.another(redis, name, FOLLOW_MS / 1000) if follow else wire.shared(redis, name)
     failures, answered = 0, False
+    try:
+        while True:
+            try:
+                entries, lost = await _read_after(over, name, after, ("BLOCK", FOLLOW_MS) if follow else ())
+                failures, answered = 0, True
+            except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+                if not (follow and answered) or over.closed or isinstance(error, AuthenticationError):
+                    raise
+                failures += 1
+                await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
+                continue
+            if lost:
+                yield after, Missed(session=session, after=after, next=entries[0][0].decode())
+            for entry_id, fields in entries:
+                after = entry_id.decode()
+                yield after, _reply_in(fields)
+            if not entries and not follow:
+                return
+    finally:
+        if follow:
+            over.close()
+
+
+async def _read_after(over: wire.Wire, name: str, after: str, block: tuple[Any, ...]) -> tuple[Entries, bool]:
+    """What stands in a stream after an id, and whether the entry of that id was lost. May raise like `read_replies`."""
+    commands: list[Command] = [("XREAD", "COUNT", 100, *block, "STREAMS", name, after)]
     # A bare time is no entry that could be missing.
-    known = "-" in after and after != "0-0"
-    while True:
-        try:
-            answer = await redis.xread({name: after}, count=100, block=2000 if follow else None)
-            entries: Entries = answer[0][1] if answer else []
-            # Asked after the reading: a position that is there now was there before.
-            lost = bool(entries) and known and not await redis.xrange(name, after, after)
-            failures, answered = 0, True
-        except (RedisConnectionError, RedisTimeoutError, OSError) as error:
-            if not (follow and answered) or isinstance(error, AuthenticationError):
-                raise
-            failures += 1
-            await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
-            continue
-        if lost:
-            yield after, Missed(session=session, after=after, next=entries[0][0].decode())
-        for entry_id, fields in entries:
-            after, known = entry_id.decode(), True
-            yield after, decode_reply(fields[b"reply"])
-        if not entries and not follow:
-            return
+    if known := "-" in after and after != "0-0":
+        # Asked after the reading: a position that is there now was there before.
+        commands.append(("XRANGE", name, after, after))
+    answers = await (await over.connected()).send(commands)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    entries = [entry for _, found in _streams_in(answers[0]) for entry in found]
+    return entries, bool(entries) and known and not answers[1]
+
+
+def _streams_in(answer: Any) -> list[tuple[bytes, Entries]]:
+    # By RESP3, which a URL may ask for, it is a map.
+    return list(answer.items()) if isinstance(answer, dict) else answer or []
+
+
+def _reply_in(fields: list[bytes]) -> AnyReply:
+    """May raise KeyError or msgspec.DecodeError."""
+    return decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
 
 
 @dataclass(slots=True)
@@ -97,7 +123,7 @@ class ReplyReader:
         self._spare: wire.Wire | None = None
         self._ready_since = float("-inf")
         self._readying: asyncio.Task[None] | None = None
-        self._joined = False
+        self._joined = self._closed = False
         self._blocked_on: frozenset[str] | None = None
         self._looked = time.monotonic()
 
@@ -111,20 +137,23 @@ class ReplyReader:
 
     def begin(self, session: str) -> None:
         """Reads, from now on, what comes for a session whose position is known."""
+        if self._closed:
+            raise RedisConnectionError(wire.CLOSED)
         self._sessions[session].used = time.monotonic()
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
         elif self._blocked_on is not None and session not in self._blocked_on and self._wire is not None:
             # A blocked read can't be told of another stream: it is cut off, the next goes over the other connection.
             self._blocked_on, self._joined = None, True
-            self._wire.close()
+            self._wire.cut()
             self._wire, self._spare = self._spare, self._wire
             if self._wire is not None and time.monotonic() - self._ready_since > WATCH_LIFE_S:
                 # Unused for so long it may be gone without a word; a read over it would wait in vain.
-                self._wire.close()
+                self._wire.cut()
 
     async def close(self) -> None:
-        """Stops reading."""
+        """Stops reading, for good."""
+        self._closed = True
         await end_all([task for task in (self._task, self._readying) if task is not None])
         for each in (self._wire, self._spare):
             if each is not None:
@@ -162,7 +191,7 @@ class ReplyReader:
             return
         if self._wire is None:
             some = keys.replies(self._queue, next(iter(self._sessions)))
-            self._wire = wire.Wire(wire.server_of(self._redis, some), BLOCK_MS / 1000 + wire.DEFAULT_TIMEOUT_S)
+            self._wire = wire.another(self._redis, some, BLOCK_MS / 1000)
         if self._joined and self._spare is not None and (self._readying is None or self._readying.done()):
             self._readying = asyncio.get_running_loop().create_task(self._make_ready(self._spare))
         pump = await self._wire.connected()
@@ -185,16 +214,14 @@ class ReplyReader:
         (answer,) = answers
         if isinstance(answer, BaseException):
             return
-        # By RESP3, which a URL may ask for, it is a map.
-        found: list[tuple[bytes, RawEntries]] = list(answer.items()) if isinstance(answer, dict) else answer or []
-        for name, entries in found:
+        for name, entries in _streams_in(answer):
             self._hand_out(name.decode().rsplit(":", 1)[1], entries)
 
-    def _hand_out(self, session: str, entries: RawEntries) -> None:
+    def _hand_out(self, session: str, entries: Entries) -> None:
         for entry_id, fields in entries:
             self._sessions[session].position = entry_id.decode()
             try:
-                reply = decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
+                reply = _reply_in(fields)
             except (KeyError, msgspec.DecodeError):
                 continue
             for waiter in self._waiters.of(session, reply.call):
@@ -203,15 +230,14 @@ class ReplyReader:
     async def _look_for_trimmed(self) -> None:
         """A reply that was trimmed from its stream before it was read still stands in the stored outcome."""
         old = self._waiters.since_before(self._looked - BLOCK_MS / 1000)
+        if not old:
+            return
+        looks = [("GET", keys.done(self._queue, session, call)) for session, call in old[:LOOK_AT_MOST]]
         with contextlib.suppress(RedisError, OSError):
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for session, call in old[:LOOK_AT_MOST]:
-                    pipe.get(keys.done(self._queue, session, call))
-                outcomes = await pipe.execute()
+            outcomes = await wire.execute_all(self._redis, looks)
             for (session, call), done in zip(old, outcomes, strict=False):
-                if done is None:
+                if done is None or isinstance(done, BaseException):
                     continue
-                job, digest = JobId(self._queue, session, call), done.split(b" ", 1)[0].decode()
-                reply = await first_outcome(self._redis, job, "", digest, done)
+                reply = await stored_outcome(self._redis, JobId(self._queue, session, call), done)
                 for waiter in self._waiters.of(session, call):
                     waiter.hand_over(reply)

@@ -13,24 +13,34 @@ OnProgress = Callable[[Progress], None]
 
 
 class Waiter:
-    """One wait for the terminal reply of one call. `future` gives None to who is called off.
+    """One wait for the terminal reply of one call. `future` gives it, None to who is called off, or raises `error`.
 
-    `ends` is the loop's time at which it is over, None for never.
+    `ends` is the loop's time at which it ends by a TimeoutError, None for never.
     """
 
-    __slots__ = ("ends", "future", "is_over", "key", "on_progress", "since")
+    __slots__ = ("ends", "error", "future", "key", "on_progress", "since")
 
     def __init__(self, session: str, call: str, on_progress: OnProgress | None, ends: float | None) -> None:
         self.key = (session, call)
         self.on_progress = on_progress
         self.ends = ends
         self.since = time.monotonic()
-        self.is_over = False
+        self.error: Exception | None = None
         self.again()
 
     def again(self) -> None:
         """Readies it for what comes after it was called off."""
         self.future: asyncio.Future[TerminalReply | None] = asyncio.get_running_loop().create_future()
+        if self.error is not None:
+            self.end(self.error)
+
+    def end(self, error: Exception) -> None:
+        """Ends the wait by an error, also for who has not come to wait yet."""
+        self.error = error
+        if not self.future.done():
+            self.future.set_exception(error)
+            # Nobody may come: what the call does meanwhile may raise as well.
+            self.future.exception()
 
     def call_off(self) -> None:
         """Wakes who waits without a reply."""
@@ -59,6 +69,7 @@ class Waiters:
         self._of: dict[tuple[str, str], list[Waiter]] = {}
         self._calls: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._closed: Exception | None = None
 
     def __bool__(self) -> bool:
         return bool(self._of)
@@ -66,7 +77,9 @@ class Waiters:
     def expect(
         self, session: str, call: str, on_progress: OnProgress | None = None, timeout_s: float | None = None
     ) -> Waiter:
-        """Announces a wait, before the call is submitted. Ends with `forget`."""
+        """Announces a wait, before the call is submitted. Ends with `forget`. Raises what they were closed with."""
+        if self._closed is not None:
+            raise self._closed
         loop = asyncio.get_running_loop()
         waiter = Waiter(session, call, on_progress, None if timeout_s is None else loop.time() + timeout_s)
         others = self._of.get(waiter.key)
@@ -107,15 +120,13 @@ class Waiters:
         return [key for key, waiters in self._of.items() if waiters[0].since <= at]
 
     def close(self, error: Exception) -> None:
-        """Ends every wait with the error: no reply comes any more."""
+        """Ends every wait with the error, now and later: no reply comes any more."""
+        self._closed = error
         if self._timer is not None:
             self._timer.cancel()
         for waiters in self._of.values():
             for waiter in waiters:
-                if not waiter.future.done():
-                    waiter.future.set_exception(error)
-                    # Who has not come to wait yet is told by its closed connection.
-                    waiter.future.exception()
+                waiter.end(error)
 
     def _set_timer(self, loop: Any, at: float) -> None:
         if self._timer is not None:
@@ -128,11 +139,10 @@ class Waiters:
         self._timer, next_end = None, None
         for waiters in self._of.values():
             for waiter in waiters:
-                if waiter.ends is None or waiter.is_over:
+                if waiter.ends is None or waiter.error is not None:
                     continue
                 if waiter.ends <= now:
-                    waiter.is_over = True
-                    waiter.call_off()
+                    waiter.end(TimeoutError())
                 elif next_end is None or waiter.ends < next_end:
                     next_end = waiter.ends
         if next_end is not None:
