@@ -223,9 +223,12 @@ def _classified(outcome: _Outcome, claim: Claimed, parts: Parts) -> Classified:
         )
     except Withheld:
         answer = _unclassified()
-    if outcome.judgement is not None and parts.rules is not None:
-        answer = held_to_rules(answer, outcome.judgement, opened, parts.rules)
-    return answer
+    if parts.rules is None:
+        return answer
+    if outcome.judgement is None:
+        # It was not judged, so nobody can say which rules redact it.
+        return structs.replace(answer, about="")
+    return held_to_rules(answer, outcome.judgement, opened, parts.rules)
 
 
 async def _asked(outcome: _Outcome, answer: Classified, running: Running, parts: Parts) -> Classified:

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from contracts.asks import Ask
 from contracts.calls import Session, ToolCall
 from contracts.codec import encode
-from contracts.levels import Level
+from contracts.levels import Level, highest
 from contracts.replies import Error, ErrorCode
 from contracts.tools import TOOLS, Effect
 from worker.audit import AuditUnavailable
@@ -22,7 +22,8 @@ from worker.hooks.plugins import POLICY as HOOK
 from worker.hooks.plugins import HookFailed
 from worker.hooks.post_tool_response import Classified, Withheld
 from worker.parts import Parts
-from worker.policies.rules.book import Rules
+from worker.policies.rules.book import Blanker, Rules
+from worker.secrets import redact_output
 
 log = logging.getLogger("toolreef")
 
@@ -69,7 +70,7 @@ async def permit(
             decision.policy,
             decision.rule,
             claim.attempt,
-            args_text=parts.classify.args_text(call.args),
+            args_text=parts.classify.args_text(call.args, _blanker(judged, parts)),
             version=decision.version,
             approver=consent.approver,
             hold=True,
@@ -93,14 +94,29 @@ def must_wait(judgement: Judgement, parts: Parts) -> bool:
 def held_to_rules(answer: Classified, judgement: Judgement, opened: Sequence[str], rules: Rules) -> Classified:
     """The answer as the operator's rules let it leave: redacted, or only why it is withheld."""
     book, judged = rules.book, judgement.judged
+    blanker = book.blanker(judged, opened, answer.level)
+    about = answer.about if blanker is None else redact_output(answer.about, blanker)[0]
     if answer.output is not None or opened:
         # An error too may quote what was opened.
         decision = book.judge_answer(judged, opened, answer.level, approved=bool(judgement.approver))
         if decision is not None:
             error = _withheld(judged, decision, answer.error)
-            return structs.replace(answer, output=None, error=error, level=Level.PUBLIC)
-    output, error, level = book.redact(judged, opened, answer.level, answer.output, answer.error)
-    return structs.replace(answer, output=output, error=error, level=level)
+            return structs.replace(answer, output=None, error=error, level=Level.PUBLIC, about=about)
+    if blanker is None:
+        return answer
+    (output, told), raised, _ = redact_output((answer.output, answer.error), blanker)
+    return structs.replace(answer, output=output, error=told, level=highest((answer.level, raised)), about=about)
+
+
+def clean_paths(paths: Sequence[str], judgement: Judgement | None, level: Level, parts: Parts) -> list[str]:
+    """Paths that a call opened or changed, without secrets and without what the operator's rules redact."""
+    clean = parts.classify.clean(paths)
+    blanker = None if judgement is None else _blanker(judgement.judged, parts, paths, level)
+    return clean if blanker is None else [blanker.redact(path).text for path in clean]
+
+
+def _blanker(judged: Judged, parts: Parts, opened: Sequence[str] = (), level: Level = Level.PUBLIC) -> Blanker | None:
+    return None if parts.rules is None else parts.rules.book.blanker(judged, opened, level)
 
 
 def ask_of(judgement: Judgement | None, answer: Classified) -> bytes:

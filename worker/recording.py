@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, Struct, UnsetType
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from contracts.codec import encode
 from contracts.levels import Level
@@ -10,7 +12,7 @@ from contracts.replies import Terminal
 from worker.audit import FileChange
 from worker.claims import Claimed
 from worker.hooks.post_tool_response import Classified
-from worker.judging import MAX_ABOUT_CHARS, Judgement
+from worker.judging import MAX_ABOUT_CHARS, Judgement, clean_paths
 from worker.parts import Parts
 from worker.tools.context import ToolContext
 
@@ -52,11 +54,13 @@ def record_end(
     kind = str(type(reply).__struct_config__.tag)
     error = answer.error
     code = error.code if error else ""
-    changed = [_clean(change, parts) for change in context.changed] if context and context.changed else ()
-    opened = context.opened if context is not None and answer.level is not Level.PUBLIC else ()
-    mark = parts.audit.finished(
-        claim.id, kind, code, answer.level, reply.taint, files=changed, opened=parts.classify.clean(opened)
-    )
+    changed: Sequence[FileChange] = context.changed if context is not None else ()
+    opened: Sequence[str] = context.opened if context is not None and answer.level is not Level.PUBLIC else ()
+    if changed or opened:
+        paths = clean_paths([*(change.path for change in changed), *opened], judgement, answer.level, parts)
+        changed = [structs.replace(change, path=path) for change, path in zip(changed, paths, strict=False)]
+        opened = paths[len(changed) :]
+    mark = parts.audit.finished(claim.id, kind, code, answer.level, reply.taint, files=changed, opened=opened)
     return encode(
         _Entry(
             worker=parts.audit.worker,
@@ -78,8 +82,3 @@ def record_end(
             about=answer.about[:MAX_ABOUT_CHARS],
         )
     )
-
-
-def _clean(change: FileChange, parts: Parts) -> FileChange:
-    (path,) = parts.classify.clean([change.path])
-    return FileChange(path=path, before=change.before, after=change.after)

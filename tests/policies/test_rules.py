@@ -18,6 +18,7 @@ from contracts.tools import TOOLS, ReadFileOutput
 from worker.decisions import Judged, Verdict
 from worker.policies.rules.book import RuleBook
 from worker.policies.rules.load import PolicyError, load_policy
+from worker.secrets import redact_output
 
 ROOT = "/srv/w"
 HEAD = "version = 1\n"
@@ -300,9 +301,9 @@ def test_answers_are_judged_by_what_was_opened(load: Any) -> None:
 def test_redaction_takes_every_text_and_raises_the_level(load: Any) -> None:
     book = load(rule("redact", tool="read_file", pattern="ACME-[0-9]+", raise_to="INTERNAL"))
     output = ReadFileOutput(text="ACME-1 a ACME-22", encoding="utf-8", notes=["ACME-3"])
-    redacted, error, level = book.redact(call(path="a"), [], Level.PUBLIC, output, None)
-    assert isinstance(redacted, ReadFileOutput)
+    blanker = book.blanker(call(path="a"))
+    assert blanker is not None
+    redacted, level, hits = redact_output(output, blanker)
     assert (redacted.text, redacted.notes) == ("[redacted:r] a [redacted:r]", ["[redacted:r]"])
-    assert (error, level) == (None, Level.INTERNAL)
-    same = book.redact(call("list_directory", path="a"), [], Level.PUBLIC, output, None)
-    assert same == (output, None, Level.PUBLIC)
+    assert (level, hits) == (Level.INTERNAL, ("r",))
+    assert book.blanker(call("list_directory", path="a")) is None

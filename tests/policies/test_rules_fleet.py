@@ -133,6 +133,29 @@ def test_redaction_reaches_output_errors_and_the_level(ruled: Fleet, agent: Agen
     assert b"cust-" not in msgspec.json.encode(failed.error)
 
 
+def test_redaction_reaches_what_is_noted_of_a_call(ruled: Fleet, agent: Agent) -> None:
+    agent.complete("run_command", command="echo cust-1; cat note")
+    agent.complete("write_file", path="cust-2", content="cust-3")
+    agent.complete("read_file", path="cust-2")
+    agent.deny("run_command", command="git push cust-4")
+    assert [entry["about"] for entry in audit(ruled, agent)[1:]] == [
+        "echo [redacted:customers]; cat note",
+        "[redacted:customers]",
+        "[redacted:customers]",
+        "git push [redacted:customers]",
+    ]
+    records = [line for file in (ruled.state / "audit").rglob("*.jsonl") for line in file.read_bytes().splitlines()]
+    mine = [msgspec.json.decode(line) for line in records if f":{agent.session}:".encode() in line]
+    assert [record["args_text"] for record in mine if "args_text" in record][1:] == [
+        '{"command":"echo [redacted:customers]; cat note"}',
+        '{"path":"[redacted:customers]","content":"[redacted:customers]"}',
+        '{"path":"[redacted:customers]"}',
+        '{"command":"git push [redacted:customers]"}',
+    ]
+    assert [file["path"] for record in mine for file in record.get("files", ())] == ["[redacted:customers]"]
+    assert not any(b"cust-" in line for line in records)
+
+
 def test_progress_waits_where_a_rule_may_still_change_it(ruled: Fleet, agent: Agent) -> None:
     job = agent.push("p1", "run_command", {"command": "for i in 1 2 3; do printf cust-; sleep 0.1; echo $i; done"})
     (reply,) = [r for r in ruled.wait_replies(agent.session, 2) if r["call"] == "p1"]

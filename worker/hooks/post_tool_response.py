@@ -15,7 +15,7 @@ from contracts.levels import Level, highest
 from contracts.replies import Error
 from contracts.tools import Output, WriteFileOutput
 from worker.labels import PathRule, level_of, level_of_all, rules_in_sight
-from worker.secrets import Redactor, StreamRedactor, redact_output
+from worker.secrets import Redactor, Redacts, StreamRedactor, redact_output
 
 log = logging.getLogger("toolreef")
 
@@ -107,15 +107,21 @@ class PostToolResponse:
             raise Withheld from failure
         return Classified(output, error, highest((level, found)), about)
 
-    def args_text(self, args: Any) -> str:
-        """A call's arguments for the audit log: as JSON, without secrets, long texts cut. Empty if that fails."""
+    def args_text(self, args: Any, blanker: Redacts | None = None) -> str:
+        """A call's arguments for the audit log: as JSON, without secrets, long texts cut. Empty if that fails.
+
+        `blanker` is what the operator's rules take out besides.
+        """
         try:
             raw = encode(args)
             # Without escapes each text stands in the JSON as it is, so one look tells whether all are clean.
-            if len(raw) <= 512 and b"\\" not in raw and self._redactor.is_clean(text := raw.decode()):
+            plain = blanker is None and len(raw) <= 512 and b"\\" not in raw
+            if plain and self._redactor.is_clean(text := raw.decode()):
                 return text
             # Longer than what is kept, so that a secret across the end is still recognised.
             seen = redact_output(_cut(msgspec.to_builtins(args), 4096), self._redactor)[0]
+            if blanker is not None:
+                seen = redact_output(seen, blanker)[0]
             return encode(_cut(seen, 512)).decode()
         except Exception as failure:
             log.error("arguments could not be redacted, so they are left out of the audit log", exc_info=failure)

@@ -8,12 +8,11 @@ from typing import Any
 from msgspec import Struct
 
 from contracts.levels import Level, highest
-from contracts.tools import Output
 from worker.decisions import Decision, Judged, Verdict
 from worker.policies.rules.conditions import Condition
 from worker.policies.rules.schema import Action, Example, Limits
 from worker.policies.rules.subject import Subject
-from worker.secrets import Redacted, redact_output
+from worker.secrets import Redacted
 
 POLICY = "rules"
 
@@ -41,7 +40,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         return self.unless is None or not all(condition(subject, not every) for condition in self.unless)
 
 
-class _Blanker:
+class Blanker:
     """Several rules' patterns as one redactor."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -98,24 +97,16 @@ class RuleBook:
         subject = Subject(judged)
         return any(rule.looks_at_answers or rule.matches(subject) for rule in self._redacting)
 
-    def redact(
-        self, judged: Judged, opened: Sequence[str], level: Level, output: Output | None, error: Any
-    ) -> tuple[Output | None, Any, Level]:
-        """Output and error without what redacting rules find in them, and the answer's level with what they add."""
-        rules = []
-        if self._redacting:
-            subject = Subject(judged, opened, level)
-            rules = [rule for rule in self._redacting if rule.matches(subject)]
-        if not rules:
-            return output, error, level
-        blanker = _Blanker(rules)
-        if output is not None:
-            output, raised, _ = redact_output(output, blanker)
-            level = highest((level, raised))
-        if error is not None:
-            error, raised, _ = redact_output(error, blanker)
-            level = highest((level, raised))
-        return output, error, level
+    def blanker(self, judged: Judged, opened: Sequence[str] = (), level: Level = Level.PUBLIC) -> Blanker | None:
+        """What the redacting rules that match the call take out of its texts; None where none does.
+
+        `opened` and `level` are those of its answer, once there is one.
+        """
+        if not self._redacting:
+            return None
+        subject = Subject(judged, opened, level)
+        rules = [rule for rule in self._redacting if rule.matches(subject)]
+        return Blanker(rules) if rules else None
 
     def _decide(self, subject: Subject) -> Decision:
         found: Rule | None = None
