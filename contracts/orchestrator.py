@@ -23,7 +23,10 @@ class SessionBusy(ValueError):
 
 
 class SessionView(Struct, frozen=True, kw_only=True):
-    """A session as it stands. `opened` is false for one that nobody prepared."""
+    """A session as it stands. `opened` is false for one that nobody prepared.
+
+    `approval_problem` is why the approval does not count; only who has the approvers' keys can say it.
+    """
 
     queue: str
     session: str
@@ -37,6 +40,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
     workspace_pin: Level | None
     plan: dict[str, Any] | None
     approval: Approval | None
+    approval_problem: str = ""
     running: list[str]
     waiting: int
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -284,11 +285,22 @@ def test_only_signed_approvals_count_where_keys_are_configured(signed: Fleet, ke
     agent = planning(signed)
     digest = propose(agent, {"paths": ["a.txt"]})
     stored = keys.approval(signed.queue, agent.session)
+
+    def shown() -> list[tuple[str, str]]:
+        plan, session = (
+            msgspec.json.decode(signed.run(what, "show", "--session", agent.session).stdout)
+            for what in ("plan", "session")
+        )
+        return [(plan["state"], plan["approval_problem"]), (session["plan_state"], session["approval_problem"])]
+
     approve(agent)
     assert "not signed" in agent.deny("write_file", WRITE).message
+    assert shown() == [("awaiting", "unsigned")] * 2
     approve(agent, ApproverKey(new_private_key()))
     assert "signature" in agent.deny("write_file", WRITE).message
+    assert shown() == [("awaiting", "bad_signature")] * 2
     good = approve(agent, key)
+    assert shown() == [("approved", "")] * 2
     for field, value in (("scope", "[]"), ("expires_ms", good.expires_ms + 1), ("approver", "bob"), ("nonce", "0")):
         signed.redis.hset(stored, field, value)
         assert agent.deny("write_file", WRITE).rule == "awaiting", field

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from contracts.asks import Permit
 from contracts.plans import Approval, Plan
 from contracts.signing import ApproverKeys, call_message, plan_message
 from worker.settings import SettingsError
+
+if TYPE_CHECKING:
+    from contracts.orchestrator import SessionView
 
 log = logging.getLogger("toolreef")
 
@@ -54,15 +57,25 @@ class Approvals:
         """What `_plan.lua` appended to a row; nothing for a session outside of plan mode."""
         if len(row) < 14:
             return PlanFound()
-        plan, approval = _plan(*row[0:4]), _approval(*row[4:13])
-        problem = _text(row[13])
-        # A no needs no signature: whoever can write it could as well remove the yes.
-        if not problem and approval is not None and approval.verdict == "approved":
-            problem = self._problem(approval, plan_message(queue, session, approval))
+        plan, approval = _plan(*row[0:4]), read_approval(row[4:13])
+        problem = _text(row[13]) or self.plan_problem(queue, session, approval)
         if problem:
             log.warning("the approval of session %s does not count: %s", session, problem)
             approval = None
         return PlanFound(plan, approval, problem)
+
+    def plan_problem(self, queue: str, session: str, approval: Approval | None) -> Problem:
+        """Why a verdict on a plan does not count, as far as its signature tells."""
+        # A no needs no signature: whoever can write it could as well remove the yes.
+        if approval is None or approval.verdict != "approved":
+            return ""
+        return self._problem(approval, plan_message(queue, session, approval))
+
+    def as_it_counts(self, view: SessionView) -> SessionView:
+        """A session as those see it who hold the approvers' keys: approved is only what one of them has signed."""
+        problem = self.plan_problem(view.queue, view.session, view.approval)
+        state = "awaiting" if problem and view.plan_state == "approved" else view.plan_state
+        return structs.replace(view, plan_state=state, approval_problem=problem)
 
     def permit_problem(self, queue: str, session: str, digest: str, permit: Permit, now_ms: int) -> Problem:
         """Why an answer to one call does not count. Where answers must be signed, their own end counts as well."""
@@ -103,20 +116,22 @@ def _plan(digest: bytes | None, version: bytes | None, scope: bytes | None, prop
     return Plan(digest=_text(digest), version=_number(version), scope=_text(scope), proposed_ms=_number(proposed_ms))
 
 
-def _approval(digest: bytes | None, verdict: bytes | None, *rest: bytes | None) -> Approval | None:
+def read_approval(fields: Sequence[bytes | None]) -> Approval | None:
+    """A verdict on a plan from its hash, values in the order of the struct's fields; None where there is none."""
+    digest, verdict, approver, expires_ms, *rest = fields
     if digest is None or verdict not in (b"approved", b"rejected"):
         return None
-    approver, expires_ms, reason, scope, nonce, key, signature = rest
+    reason, scope, nonce, key, signature = map(_text, rest)
     return Approval(
         digest=_text(digest),
         verdict="approved" if verdict == b"approved" else "rejected",
         approver=_text(approver),
         expires_ms=_number(expires_ms),
-        reason=_text(reason),
-        scope=_text(scope),
-        nonce=_text(nonce),
-        key=_text(key),
-        signature=_text(signature),
+        reason=reason,
+        scope=scope,
+        nonce=nonce,
+        key=key,
+        signature=signature,
     )
 
 

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect
 
 from contracts import keys
+from contracts.signing import ApproverKey, new_private_key
 from tests.dashboard.conftest import Dashboard, wait_for_running, write_tokens
 from tests.dashboard.test_access import STEP, actions
 from tests.dashboard.test_api import prepare
@@ -266,6 +267,25 @@ def test_an_approver_judges_a_plan(
     expect(card.get_by_role("button", name=verdict)).to_have_count(0)
     done = beside(looker.call, "write_file", path="a.txt", content="x")
     assert (done.error is None) == (verdict == "Approve")
+
+
+def test_a_yes_that_nobody_signed_is_shown_as_one_that_does_not_count(
+    watched: Fleet,
+    looker: Agent,
+    beside: Beside,
+    make_dashboard: Callable[..., Dashboard],
+    watch: Callable[..., Watcher],
+) -> None:
+    (watched.state / "approvers").write_text(f"anna {ApproverKey(new_private_key()).public}\n")
+    prepare_beside(beside, watched, looker.session, mode="plan")
+    beside(looker.complete, "plan.propose", summary="Write a file.", steps=[STEP])
+    beside(watched.run, "plan", "approve", "--session", looker.session, "--approver", "mallory")
+    strict = make_dashboard(watched, "--anonymous", TOOLREEF_APPROVER_KEYS=str(watched.state / "approvers"))
+    for path in ("/plans", f"/sessions/watched/{looker.session}"):
+        card = watch(strict).live(path).locator("article", has_text=looker.session)
+        expect(card).to_contain_text("Approved by mallory")
+        expect(card).to_contain_text("Does not count: it is not signed by an approver's key.")
+        expect(card.get_by_role("heading")).to_contain_text("awaiting")
 
 
 def test_an_approver_answers_a_call_that_asks(

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from contracts.calls import check_name
 from contracts.levels import Level
+from worker.approvals import Approvals
 from worker.commands.connection import FAILED, OK, UsageError, approver_key, complain, redis_of
 from worker.settings import Settings, environment_with, read_settings
 from worker.supervisor import die_with_parent
@@ -162,6 +163,7 @@ def _config(options: Namespace, settings: Settings, url: str, queues: Sequence[s
     config = Config(
         reads=Reads.connect(url, queues),
         actions=Actions(audit, orchestrator_url=acting[0], approver_url=acting[1], key=approver_key(settings)),
+        approvals=Approvals.read(settings.approver_keys),
         people=People(tokens, proxy, anonymous=anonymous),
         redactor=redactor_of(settings, url),
         hosts=(*(LOOPBACK_NAMES if _is_loopback(options.host) else (_in_url(options.host),)), *options.allow_host),

@@ -12,6 +12,7 @@ from contracts.approver import DEFAULT_LIFE_S, Approver, NothingToJudge
 from contracts.orchestrator import Orchestrator
 from contracts.plans import Covered
 from contracts.signing import ApproverKey, new_private_key
+from worker.approvals import Approvals
 from worker.commands import call
 from worker.commands.connection import (
     FAILED,
@@ -86,9 +87,9 @@ async def _act(options: Namespace, settings: Settings, url: str) -> int:
     session: str = options.session
     if options.verb == "show":
         async with Orchestrator.connect(url, queue=settings.queue) as orchestrator:
-            view = await orchestrator.show_session(session)
-        shown = {"session": session, "mode": view.mode, "state": view.plan_state}
-        say({**shown, "plan": view.plan, "approval": view.approval})
+            view = Approvals.read(settings.approver_keys).as_it_counts(await orchestrator.show_session(session))
+        shown = {"session": session, "mode": view.mode, "state": view.plan_state, "plan": view.plan}
+        say({**shown, "approval": view.approval, "approval_problem": view.approval_problem})
         return OK
     name = options.approver or getpass.getuser()
     async with Approver.connect(url, queue=settings.queue).signing_with(approver_key(settings)) as judge:

@@ -10,6 +10,7 @@ from msgspec import structs
 from contracts.levels import Level
 from contracts.orchestrator import Orchestrator
 from contracts.provisioner import Provisioner, agent_user, with_login
+from worker.approvals import Approvals
 from worker.commands.connection import FAILED, OK, add_queue, add_session, complain, run_against_redis, say
 from worker.settings import Settings
 
@@ -79,7 +80,8 @@ async def _apply(options: Namespace, settings: Settings, orchestrator: Orchestra
             level = options.mode = options.workspace = None
         pin = Level(options.pin) if options.pin else None
         await orchestrator.change_session(session, workspace=options.workspace, mode=options.mode, level=level, pin=pin)
-    shown = structs.asdict(await orchestrator.show_session(session))
+    approvals = Approvals.read(settings.approver_keys)
+    shown = structs.asdict(approvals.as_it_counts(await orchestrator.show_session(session)))
     if options.verb == "open" and settings.provisioner_url:
         shown["agent"] = await _make_agent(settings, session, renew=options.new_password)
     say(shown)

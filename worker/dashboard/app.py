@@ -22,6 +22,7 @@ from contracts.calls import check_name
 from contracts.codec import encode
 from contracts.connection import UNREACHABLE
 from contracts.levels import Level
+from worker.approvals import Approvals
 from worker.dashboard.actions import Actions, NotAllowed, NotPossible, Verdict
 from worker.dashboard.guard import Guard
 from worker.dashboard.live import Live, Params, TooMany, View
@@ -62,10 +63,14 @@ _STATUS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int,
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """What the dashboard is made of. `payloads` is the highest level whose payloads are shown, None for none."""
+    """What the dashboard is made of. `payloads` is the highest level whose payloads are shown, None for none.
+
+    `approvals` tells which verdicts on plans count.
+    """
 
     reads: Reads
     actions: Actions
+    approvals: Approvals
     people: People
     redactor: Redactor
     hosts: tuple[str, ...]
@@ -77,7 +82,7 @@ class Dashboard:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._views = build_views(config.reads, config.redactor, config.payloads)
+        self._views = build_views(config.reads, config.redactor, config.payloads, config.approvals)
         self._live = Live()
         self._streams = 0
         self._ready: tuple[float, str] = (float("-inf"), "")

@@ -45,7 +45,7 @@ class TaintStep(Struct, frozen=True, kw_only=True):
 
 
 class PlanView(Struct, frozen=True, kw_only=True):
-    """A proposed plan, and what was said about it."""
+    """A proposed plan, and what was said about it. `approval_problem` is why that does not count, by its signature."""
 
     queue: str
     session: str
@@ -58,6 +58,7 @@ class PlanView(Struct, frozen=True, kw_only=True):
     workspace: str
     body: Payload
     approval: Approval | None
+    approval_problem: str
 
 
 class Session(Answer, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from msgspec import Struct
 from contracts import keys
 from contracts.levels import read_level
 from contracts.plans import Approval, Plan, state_of
+from worker.approvals import Approvals, read_approval
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
 from worker.dashboard.reads import Entry, Reads, job_of, number, text
@@ -34,8 +35,8 @@ class _Activity(Struct, kw_only=True):
 class SessionReads:
     """Reads sessions. There is no list of them in Redis, and none is needed: the audit stream tells who is active."""
 
-    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], shown: Shown) -> None:
-        self._reads, self._tails, self._shown = reads, tails, shown
+    def __init__(self, reads: Reads, tails: Mapping[str, AuditTail], shown: Shown, approvals: Approvals) -> None:
+        self._reads, self._tails, self._shown, self._approvals = reads, tails, shown, approvals
 
     async def sessions(self, queue: str, before: str = "") -> Sessions:
         """The sessions of the latest calls, or of those before an entry of the audit stream."""
@@ -144,7 +145,7 @@ class SessionReads:
             commands += (
                 ("HMGET", keys.plan(queue, name), "digest", "version", "body", "proposed_ms", "call"),
                 ("HMGET", keys.session(queue, name), "workspace", "mode", "taint"),
-                ("HMGET", keys.approval(queue, name), "digest", "verdict", "approver", "expires_ms", "reason", "scope"),
+                ("HMGET", keys.approval(queue, name), *Approval.__struct_fields__),
             )
         answers = await self._reads.many(commands)
         views = {}
@@ -156,7 +157,8 @@ class SessionReads:
 
     def _plan(self, queue: str, session: str, plan: Any, record: Any, approval: Any, now_ms: int) -> PlanView:
         digest, version, body, proposed_ms, call = plan
-        verdict = _approval(approval)
+        verdict = read_approval(approval)
+        problem = self._approvals.plan_problem(queue, session, verdict)
         taint = read_level(text(record[2]))
         proposed = Plan(digest=text(digest), version=number(version) or 0)
         try:
@@ -166,7 +168,7 @@ class SessionReads:
         return PlanView(
             queue=queue,
             session=session,
-            state=state_of(text(record[1], "normal"), proposed, verdict, now_ms),
+            state=state_of(text(record[1], "normal"), proposed, None if problem else verdict, now_ms),
             digest=proposed.digest,
             version=proposed.version,
             proposed_ms=number(proposed_ms),
@@ -175,6 +177,7 @@ class SessionReads:
             workspace=text(record[0], session),
             body=self._shown(content, taint),
             approval=verdict,
+            approval_problem=problem,
         )
 
 
@@ -196,17 +199,3 @@ def _taint_history(fields: Mapping[str, str]) -> list[TaintStep]:
             at, _, by = value.partition(" ")
             steps.append(TaintStep(level=name[6:], at_ms=number(at) or 0, by=by))
     return sorted(steps, key=lambda step: (step.at_ms, read_level(step.level).rank))
-
-
-def _approval(fields: Any) -> Approval | None:
-    digest, verdict, approver, expires_ms, reason, scope = fields
-    if digest is None or verdict not in (b"approved", b"rejected"):
-        return None
-    return Approval(
-        digest=text(digest),
-        verdict="approved" if verdict == b"approved" else "rejected",
-        approver=text(approver),
-        expires_ms=number(expires_ms) or 0,
-        reason=text(reason),
-        scope=text(scope),
-    )

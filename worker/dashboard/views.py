@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from contracts.calls import check_name
 from contracts.levels import Level
+from worker.approvals import Approvals
 from worker.dashboard.audit_tail import AuditTail
 from worker.dashboard.calls import Calls
 from worker.dashboard.judgements import FailureReads, PlanReads
@@ -21,7 +22,7 @@ from worker.dashboard.sessions import SessionReads
 from worker.secrets import Redactor
 
 
-def build_views(reads: Reads, redactor: Redactor, payloads: Level | None) -> Mapping[str, View]:
+def build_views(reads: Reads, redactor: Redactor, payloads: Level | None, approvals: Approvals) -> Mapping[str, View]:
     """The views over one Redis user's reads. `payloads` is the highest level whose payloads are shown."""
     shown = Shown(redactor, payloads)
     tails = {queue: AuditTail(reads, queue) for queue in reads.queues}
@@ -29,7 +30,7 @@ def build_views(reads: Reads, redactor: Redactor, payloads: Level | None) -> Map
     running = RunningCalls(reads, shown)
     search = Search(reads, tails, shown)
     calls = Calls(reads, tails, shown)
-    sessions = SessionReads(reads, tails, shown)
+    sessions = SessionReads(reads, tails, shown, approvals)
     plans = PlanReads(reads, sessions, shown)
     failures = FailureReads(reads, tails, shown)
 

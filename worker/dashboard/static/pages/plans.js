@@ -96,7 +96,10 @@ function verdictOf(plan, nowMs) {
   const { verdict, approver, reason, expires_ms: expiresMs, digest } = plan.approval;
   const left = verdict === "approved" ? (expiresMs > nowMs ? `, ends in ${span(expiresMs - nowMs)}` : `, ended ${ago(expiresMs, nowMs)}`) : "";
   const stale = digest === plan.digest ? "" : " (an earlier version of the plan)";
-  return el("p", {}, el("strong", {}, verdict === "approved" ? "Approved" : "Rejected"), ` by ${visibleLine(approver)}${stale}${left}${reason ? `: ${visibleLine(reason)}` : ""}`);
+  const line = el("p", {}, el("strong", {}, verdict === "approved" ? "Approved" : "Rejected"), ` by ${visibleLine(approver)}${stale}${left}${reason ? `: ${visibleLine(reason)}` : ""}`);
+  if (!plan.approval_problem) return line;
+  const why = { unsigned: "it is not signed by an approver's key", bad_signature: "its signature is wrong" }[plan.approval_problem] ?? plan.approval_problem;
+  return el("div", {}, line, el("p", { class: "decision deny" }, el("strong", {}, "Does not count: "), `${why}.`));
 }
 
 function verdictButtons(known, act) {
