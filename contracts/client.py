@@ -154,7 +154,11 @@ class Client(QueueConnection):
         def note(answers: list[Any]) -> None:
             self._gauge.learn(answers[COMMANDS:])
             self._gauge.note(size)
-            if waiter is not None and not is_new(answers):
+            if waiter is None:
+                return
+            if is_new(answers):
+                waiter.confirm()
+            else:
                 waiter.call_off()
 
         push.sent = await wire.send(self._redis, push.commands, note, ends)
@@ -192,6 +196,7 @@ class Client(QueueConnection):
         """
         job = JobId(self._queue, check_name("session", session), check_name("call id", call_id))
         waiter = self._waiters.expect(session, call_id, None, timeout_s)
+        waiter.confirm()
         try:
             reply = await until(waiter.ends, self._stored(job))
             if reply is None:
@@ -207,6 +212,11 @@ class Client(QueueConnection):
         await self._prepare(job.session)
         (done,) = await self._ask(("GET", keys.done(job.queue, job.session, job.call)))
         return None if done is None else await stored_outcome(self._redis, job, done)
+
+    async def now_ms(self) -> int:
+        """Redis' clock, Unix time in ms."""
+        (answer,) = await self._ask(("TIME",))
+        return _ms_of(answer)
 
     async def is_served(self) -> bool:
         """Whether a worker of the queue has been heard of within its heartbeats' life."""
@@ -235,6 +245,10 @@ class Client(QueueConnection):
 
         `Missed` comes first wherever the stream no longer has the entry that was read last: what came after it may have
         been trimmed away with it. Outcomes that were missed are told by `wait`.
+
+        Raises:
+            ValueError: the session's name is malformed, or an entry is none that this version can read.
+            redis.RedisError, OSError: Redis is out of reach; a follower that has read once waits for it.
         """
         check_name("session", session)
         async for each in read_replies(self._redis, self._queue, session, follow=follow, after=after):
@@ -257,8 +271,7 @@ class Client(QueueConnection):
             if isinstance(answer, BaseException):
                 raise answer
             if name == "TIME":
-                seconds, micros = answer
-                self._clock_offset_ms = int(seconds) * 1000 + int(micros) // 1000 - _local_ms()
+                self._clock_offset_ms = _ms_of(answer) - _local_ms()
                 self._clock_read = time.monotonic()
             else:
                 self._reader.learn(session, answer[0][0].decode() if answer else "0-0")
@@ -288,6 +301,11 @@ class Client(QueueConnection):
 def new_call_id() -> str:
     """A call id that nobody has used."""
     return os.urandom(16).hex()
+
+
+def _ms_of(time_answer: Sequence[bytes]) -> int:
+    seconds, micros = time_answer
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def _local_ms() -> int:

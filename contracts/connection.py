@@ -68,6 +68,8 @@ def connect(url: str, *, queue: str | None = None, **options: Any) -> Redis:
             raise ValueError(f"the Redis URL's scheme must be {known}") from None
         kept = str(error) if str(error).startswith("Invalid value for '") else "a part of it is malformed"
         raise ValueError(f"the {scheme} URL can't be read: {kept}") from None
+    # Whatever the URL says: what we read is bytes.
+    redis.connection_pool.connection_kwargs["decode_responses"] = False
     return redis
 
 

@@ -72,12 +72,17 @@ class Pump(asyncio.Protocol):
     def send(
         self, commands: Sequence[Command], *, at_once: bool = False, then: Then | None = None
     ) -> asyncio.Future[list[Any]]:
-        """The answers to come, errors as values. Never raises: a connection that has ended answers with its end.
+        """The answers to come, errors as values: a connection that has ended answers with its end.
 
         Without `at_once` uvloop holds them back until all that is ready now has run, to write once for many. `then` is
         called with the answers the moment they are there, one turn of the loop before who awaits them.
+
+        Raises:
+            ValueError: a word can't be sent, such as a lone surrogate.
         """
         sent = _Sent(len(commands), self._loop.time(), self._loop.create_future(), then)
+        # What can't be packed raises before anything waits for an answer that never comes.
+        packed = b"".join([hiredis.pack_command(tuple(words)) for words in commands])
         if self.closed:
             sent.end(RedisConnectionError("the connection was lost"))
             return sent.future
@@ -86,7 +91,7 @@ class Pump(asyncio.Protocol):
             self._timer = self._loop.call_later(self._timeout_s, self._look)
         if at_once:
             self._transport.set_write_buffer_limits(high=0)
-        self._transport.write(b"".join([hiredis.pack_command(tuple(words)) for words in commands]))
+        self._transport.write(packed)
         if at_once:
             self._transport.set_write_buffer_limits()
         return sent.future

@@ -36,7 +36,12 @@ async def settle_repeat(redis: Any, job: JobId, tool: str, digest: str, done: by
 
 
 async def stored_outcome(redis: Any, job: JobId, done: bytes, tool: str = "") -> TerminalReply:
-    """The reply that an ended call left behind. May raise redis.RedisError or OSError."""
+    """The reply that an ended call left behind.
+
+    Raises:
+        ValueError, KeyError: it is none that this version can read.
+        redis.RedisError, OSError: Redis is out of reach.
+    """
     _digest, entry_id, reply = done.split(b" ", 2)
     if not reply:
         entries = await wire.execute(redis, "XRANGE", keys.replies(job.queue, job.session), entry_id, entry_id)
@@ -45,7 +50,8 @@ async def stored_outcome(redis: Any, job: JobId, done: bytes, tool: str = "") ->
         _id, fields = entries[0]
         reply = dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"]
     outcome = decode_reply(reply)
-    assert not isinstance(outcome, Progress)
+    if isinstance(outcome, Progress):
+        raise ValueError("a stored outcome is no terminal reply")
     return outcome
 
 

@@ -27,7 +27,8 @@ from contracts.waiting import Waiters
 
 BLOCK_MS = 5000
 FOLLOW_MS = 2000
-LOOK_AT_MOST = 256
+LOOK_AT_ONCE = 256
+CROWDED = 64
 Entries = list[tuple[bytes, list[bytes]]]
 
 WATCH_LIFE_S = 30.0
@@ -123,9 +124,10 @@ class ReplyReader:
         self._spare: wire.Wire | None = None
         self._ready_since = float("-inf")
         self._readying: asyncio.Task[None] | None = None
-        self._joined = self._closed = False
+        self._joined = self._cut = self._closed = False
         self._blocked_on: frozenset[str] | None = None
         self._looked = time.monotonic()
+        self._crowded = CROWDED
 
     def knows(self, session: str) -> bool:
         """Whether the stream's position is known and still followed."""
@@ -133,6 +135,10 @@ class ReplyReader:
 
     def learn(self, session: str, position: str) -> None:
         """Replies after this stream id are new."""
+        if len(self._sessions) >= self._crowded:
+            # Nobody else forgets them while nothing is read.
+            self._forget_unused()
+            self._crowded = max(CROWDED, 2 * len(self._sessions))
         self._sessions.setdefault(session, _Session(position, time.monotonic()))
 
     def begin(self, session: str) -> None:
@@ -144,7 +150,7 @@ class ReplyReader:
             self._task = asyncio.get_running_loop().create_task(self._run())
         elif self._blocked_on is not None and session not in self._blocked_on and self._wire is not None:
             # A blocked read can't be told of another stream: it is cut off, the next goes over the other connection.
-            self._blocked_on, self._joined = None, True
+            self._blocked_on, self._joined, self._cut = None, True, True
             self._wire.cut()
             self._wire, self._spare = self._spare, self._wire
             if self._wire is not None and time.monotonic() - self._ready_since > WATCH_LIFE_S:
@@ -166,7 +172,9 @@ class ReplyReader:
                 await self._read_once()
                 failures = 0
             except (RedisError, OSError):
-                if self._joined:
+                if self._cut:
+                    # A session joins; whatever fails next is Redis' own.
+                    self._cut = False
                     continue
                 failures += 1
                 await asyncio.sleep(min(2.0, 0.05 * 2 ** min(failures, 6)))
@@ -181,10 +189,7 @@ class ReplyReader:
 
         May raise redis.RedisError or OSError, also where a session joins.
         """
-        now = time.monotonic()
-        busy = self._waiters.sessions()
-        for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
-            del self._sessions[name]
+        self._forget_unused()
         if not self._sessions:
             if self._waiters:
                 await asyncio.sleep(0.01)
@@ -203,6 +208,11 @@ class ReplyReader:
         (answer,) = await pump.send([words], then=self._hand_all_out)
         if isinstance(answer, BaseException):
             raise answer
+
+    def _forget_unused(self) -> None:
+        now, busy = time.monotonic(), self._waiters.sessions()
+        for name in [n for n, s in self._sessions.items() if n not in busy and now - s.used > WATCH_LIFE_S]:
+            del self._sessions[name]
 
     async def _make_ready(self, spare: wire.Wire) -> None:
         with contextlib.suppress(RedisError, OSError):
@@ -230,14 +240,22 @@ class ReplyReader:
     async def _look_for_trimmed(self) -> None:
         """A reply that was trimmed from its stream before it was read still stands in the stored outcome."""
         old = self._waiters.since_before(self._looked - BLOCK_MS / 1000)
-        if not old:
+        for begin in range(0, len(old), LOOK_AT_ONCE):
+            some = old[begin : begin + LOOK_AT_ONCE]
+            looks = [("GET", keys.done(self._queue, session, call)) for session, call in some]
+            with contextlib.suppress(RedisError, OSError):
+                outcomes = await wire.execute_all(self._redis, looks)
+                for (session, call), done in zip(some, outcomes, strict=True):
+                    if isinstance(done, bytes):
+                        await self._tell(session, call, done)
+
+    async def _tell(self, session: str, call: str, done: bytes) -> None:
+        try:
+            reply = await stored_outcome(self._redis, JobId(self._queue, session, call), done)
+        except (ValueError, KeyError) as error:
+            # This version can't read it: those who wait for it are told, and nobody else is held up.
+            for waiter in self._waiters.of(session, call):
+                waiter.end(error)
             return
-        looks = [("GET", keys.done(self._queue, session, call)) for session, call in old[:LOOK_AT_MOST]]
-        with contextlib.suppress(RedisError, OSError):
-            outcomes = await wire.execute_all(self._redis, looks)
-            for (session, call), done in zip(old, outcomes, strict=False):
-                if done is None or isinstance(done, BaseException):
-                    continue
-                reply = await stored_outcome(self._redis, JobId(self._queue, session, call), done)
-                for waiter in self._waiters.of(session, call):
-                    waiter.hand_over(reply)
+        for waiter in self._waiters.of(session, call):
+            waiter.hand_over(reply)

@@ -76,7 +76,7 @@ def read_topology(url: str) -> Topology | None:
         raise ValueError(f"a {scheme}+sentinel URL names the service after its hosts: .../mymaster")
     if kind == "cluster" and db.strip("0"):
         raise ValueError("a Redis Cluster has database 0 only")
-    for name in ("host", "port", "connection_class"):
+    for name in ("host", "port", "connection_class", "decode_responses"):
         options.pop(name, None)
     own = {"username": options.pop("sentinel_username", None), "password": options.pop("sentinel_password", None)}
     shared = {name: value for name, value in options.items() if name.startswith("ssl_")}
@@ -246,7 +246,8 @@ def _named(node: Sequence[Any], asked: str) -> Address:
 
 def _asking(options: dict[str, Any]) -> dict[str, Any]:
     """The options for a question: those of the connections, with short time-outs."""
-    left_out = ("max_connections", "health_check_interval", "db")
+    # Sentinels' answers by RESP3 are more than redis-py 5 can read.
+    left_out = ("max_connections", "health_check_interval", "db", "protocol")
     kept = {name: value for name, value in options.items() if name not in left_out}
     return {**kept, "socket_timeout": ASK_TIMEOUT_S, "socket_connect_timeout": ASK_TIMEOUT_S}
 

@@ -15,10 +15,11 @@ OnProgress = Callable[[Progress], None]
 class Waiter:
     """One wait for the terminal reply of one call. `future` gives it, None to who is called off, or raises `error`.
 
-    `ends` is the loop's time at which it ends by a TimeoutError, None for never.
+    `ends` is the loop's time at which it ends by a TimeoutError, None for never. What comes is held back until
+    `confirm` says that it is of this call: an earlier one may have the same id.
     """
 
-    __slots__ = ("ends", "error", "future", "key", "on_progress", "since")
+    __slots__ = ("_held", "ends", "error", "future", "key", "on_progress", "since")
 
     def __init__(self, session: str, call: str, on_progress: OnProgress | None, ends: float | None) -> None:
         self.key = (session, call)
@@ -26,13 +27,21 @@ class Waiter:
         self.ends = ends
         self.since = time.monotonic()
         self.error: Exception | None = None
-        self.again()
+        self._held: list[AnyReply] | None = []
+        self.future: asyncio.Future[TerminalReply | None] = asyncio.get_running_loop().create_future()
+
+    def confirm(self) -> None:
+        """The call is on its way as a new one: all that came and comes of its id is its own."""
+        held, self._held = self._held, None
+        for reply in held or ():
+            self.hand_over(reply)
 
     def again(self) -> None:
-        """Readies it for what comes after it was called off."""
-        self.future: asyncio.Future[TerminalReply | None] = asyncio.get_running_loop().create_future()
+        """Waits on after it was called off, since the call is a new one after all."""
+        self.future = asyncio.get_running_loop().create_future()
         if self.error is not None:
             self.end(self.error)
+        self.confirm()
 
     def end(self, error: Exception) -> None:
         """Ends the wait by an error, also for who has not come to wait yet."""
@@ -49,6 +58,9 @@ class Waiter:
 
     def hand_over(self, reply: AnyReply) -> None:
         """The terminal reply ends the wait; progress is told."""
+        if self._held is not None:
+            self._held.append(reply)
+            return
         if not isinstance(reply, Progress):
             if not self.future.done():
                 self.future.set_result(reply)

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from contracts.connection import ClusterRedis, tag_of
 from contracts.pump import Command, Pump, Then
@@ -16,6 +17,7 @@ from contracts.tasks import until
 from contracts.topology import ServerMoved
 
 DEFAULT_TIMEOUT_S = 5.0
+LOGIN_TIMEOUT_S = 10.0
 MOVED_DELAY_S = 0.02
 CLOSED = "the client was closed"
 
@@ -167,7 +169,7 @@ class Wire:
     def __init__(self, redis: Redis, timeout_s: float | None = None) -> None:
         self._pool: Any = redis.connection_pool
         self._timeout_s = timeout_s or self._pool.connection_kwargs.get("socket_timeout") or DEFAULT_TIMEOUT_S
-        self._connecting = asyncio.Lock()
+        self._attempt: asyncio.Task[Pump] | None = None
         self.pump: Pump | None = None
         self.closed = False
         self.others: WeakSet[Wire] = WeakSet()
@@ -176,24 +178,39 @@ class Wire:
         """What commands are sent over. May raise redis.RedisError or OSError."""
         if self.pump is not None and not self.pump.closed:
             return self.pump
-        async with self._connecting:
-            if self.pump is None or self.pump.closed:
-                self.pump = await self._connect()
-            return self.pump
+        if self.closed:
+            raise RedisConnectionError(CLOSED)
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._connect())
+            self._attempt.add_done_callback(self._attempted)
+        # One attempt for all who wait, and its failure is everybody's: else each would wait out its own time in turn.
+        attempt = self._attempt
+        await asyncio.wait({attempt})
+        if attempt.cancelled():
+            raise RedisConnectionError(CLOSED)
+        return attempt.result()
 
     async def _connect(self) -> Pump:
         connection: Any = self._pool.make_connection()
         try:
-            if not self.closed:
+            # redis-py bounds the socket's connecting alone, not the login.
+            async with asyncio.timeout(LOGIN_TIMEOUT_S):
                 await connection.connect()
-            # Asked after it, too: it may have been closed meanwhile.
-            if self.closed:
-                raise RedisConnectionError(CLOSED)
-        except BaseException:
+        except BaseException as error:
             # redis-py forgets the socket of one that is cancelled while it logs in.
             await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise RedisTimeoutError("no connection in time") from error
             raise
         return Pump(connection, self._timeout_s)
+
+    def _attempted(self, attempt: asyncio.Task[Pump]) -> None:
+        self._attempt = None
+        # Asked for its exception in any case: nobody may wait for it any more.
+        if not attempt.cancelled() and attempt.exception() is None:
+            self.pump = attempt.result()
+            if self.closed:
+                self.cut()
 
     def cut(self) -> None:
         """Ends the connection, and every command that waits for its answer. The next use connects anew."""
@@ -204,6 +221,8 @@ class Wire:
         """Cuts it for good, and those that were made beside it."""
         self.closed = True
         self.cut()
+        if self._attempt is not None:
+            self._attempt.cancel()
         for each in self.others:
             each.close()
 

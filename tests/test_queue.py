@@ -327,6 +327,21 @@ def test_a_running_call_is_cancelled_with_its_whole_tree(agent: Agent) -> None:
     assert (agent.workspace / "beat").stat().st_size == size
 
 
+def test_a_wish_to_cancel_that_is_only_published_stops_nothing(make_fleet: MakeFleet) -> None:
+    fleet = make_fleet()
+    fleet.start_worker()
+    victim, other = fleet.agent(), fleet.agent()
+    for each in (victim, other):
+        each.push("c", "run_command", {"command": "touch begun; while [ ! -e go ]; do sleep 0.02; done"})
+        wait_until((each.workspace / "begun").exists, "the command to run")
+    # Whoever may publish may name any call; only its own agent may write the key.
+    fleet.redis.publish(keys.cancel_channel(fleet.queue), f"{victim.session}:c")
+    other.with_client(lambda client: client.cancel(other.session, "c"))
+    assert [outcome(r) for r in fleet.wait_replies(other.session, 1)] == [("c", "failed", "cancelled")]
+    (victim.workspace / "go").touch()
+    assert [outcome(r) for r in fleet.wait_replies(victim.session, 1)] == [("c", "completed", None)]
+
+
 def test_an_effect_of_a_killed_worker_is_interrupted_and_never_run_again(make_fleet: MakeFleet) -> None:
     fleet = make_fleet(**SHORT_LEASE)
     victim = fleet.start_worker()

@@ -210,7 +210,7 @@ class Broker:
         return released
 
     async def bring_forward(self, queue: str, session: str, call: str) -> str:
-        """Brings a call to be cancelled to the front. Returns front, running or unknown."""
+        """Brings a call to be cancelled to the front. Returns front, running, unknown, or unasked: no wish is noted."""
         names = (keys.leases(queue), keys.bell(queue), keys.queue(queue), keys.batch(queue))
         argv = (queue, session, call, self._settings.session_readers, int(self._settings.claim_life_s * 1000))
         word: bytes = await self._cancel(self.redis, names, argv)

@@ -162,12 +162,10 @@ class FleetWorker(Worker):
         for each in list(self._running.values()):
             each.stop("interrupted")
 
-    def _stop_call(self, job_id: str, reason: StopReason) -> bool:
-        """Stops whatever runs under the id. Whether anything did."""
-        found = self._newest.get(job_id)
-        if found is not None:
+    def _stop_call(self, job_id: str, reason: StopReason) -> None:
+        """Stops whatever runs under the id."""
+        if found := self._newest.get(job_id):
             found.stop(reason)
-        return found is not None
 
     async def _turn(self) -> None:
         """Serves each queue, beginning with another one each time."""
@@ -297,10 +295,12 @@ class FleetWorker(Worker):
     async def _settle_lost_claims(self, queue: str) -> None:
         """A claim whose answer never came may still have been made. What it claimed was not started: it goes back."""
         while tickets := self._unsure.get(queue):
-            released = await self.broker.undo_claim(queue, tickets[-1])
+            ticket = tickets[-1]
+            released = await self.broker.undo_claim(queue, ticket)
             if released:
                 log.warning("gave back %d calls of queue %s whose claim was cut off", released, queue)
-            tickets.pop()
+            # Not the last one: another may have been lost meanwhile.
+            tickets.remove(ticket)
             self._more.add(queue)
 
     async def _listen_ahead(self, queue: str) -> None:

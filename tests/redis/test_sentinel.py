@@ -55,7 +55,9 @@ def test_calls_go_on_over_a_failover(watched: Watched, tmp_path: Path) -> None:
         calls = [reply["call"] for reply in fleet.replies("a")]
         assert len(calls) == len(set(calls)) == 6
         assert worker.process.poll() is None
-        assert fleet.run("call", "list_directory", "path=.", "--session", "cli").returncode == 0
+        for url in (watched.url, f"{watched.url}?protocol=3"):
+            asked = fleet.run("call", "list_directory", "path=.", "--session", "cli", env={"REDIS_URL": url})
+            assert asked.returncode == 0, asked.stderr
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
         assert watched.client.exists(keys.workers("q")) == 0

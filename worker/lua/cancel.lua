@@ -2,7 +2,7 @@
 -- Brings a call that somebody wants cancelled to the front, so that it is answered at once and not when its turn comes.
 -- KEYS: 1 leases, 2 bell, 3 queue, 4 batch queue
 -- ARGV: 1 queue name, 2 session, 3 call, 4 readers a session may have, 5 life of claims in ms
--- Returns: word: front, running, unknown
+-- Returns: word: front, running, unknown, or unasked where nobody has written the wish down
 --@include pressure
 --@include session
 --@include turns
@@ -11,7 +11,7 @@ local tag, s, c, cap = '{' .. ARGV[1] .. '}', ARGV[2], ARGV[3], tonumber(ARGV[4]
 local id = tag .. ':' .. s .. ':' .. c
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 0 then return 'unknown' end
+if redis.call('EXISTS', session_key(tag, 'cancel', s) .. ':' .. c) == 0 then return 'unasked' end
 local running = session_key(tag, 'running', s)
 local found = redis.call('HMGET', running, '#r', '#e', '#w', c)
 local readers, effects, parked, held = tonumber(found[1] or 0), tonumber(found[2] or 0), tonumber(found[3] or 0), found[4]
