@@ -25,6 +25,7 @@ from contracts.waiting import OnProgress, Waiter, Waiters
 
 CANCEL_LIFE_MS = 3600 * 1000
 CLOCK_LIFE_S = 60.0
+MAX_DEADLINE_S = 1e9
 
 
 class Submitted(Struct, frozen=True):
@@ -74,10 +75,10 @@ class Client(QueueConnection):
 
         Raises:
             TimeoutError: no terminal reply within `timeout_s`; the call may still run, and can be waited for again.
-            ValueError: a name is malformed.
+            ValueError: a name is malformed, or the deadline is no number of seconds.
             redis.RedisError, OSError: Redis is out of reach.
         """
-        call_id = call_id or new_call_id()
+        call_id = new_call_id() if call_id is None else call_id
         waiter = self._waiters.expect(session, call_id, on_progress, timeout_s)
         try:
             push = await self._begin(tool, args, session, call_id, waiter, **options)
@@ -109,11 +110,12 @@ class Client(QueueConnection):
         full it is `unavailable`, and was not pushed: the same call id may be used after `retry_after_ms`.
 
         Raises:
-            ValueError: a name is malformed.
+            ValueError: a name is malformed, or the deadline is no number of seconds.
             redis.RedisError, OSError: Redis is out of reach; the call may or may not have been accepted.
         """
         options: dict[str, Any] = {"deadline_s": deadline_s, "priority": priority, "trace": trace}
-        push = await self._begin(tool, args, session, call_id or new_call_id(), None, **options)
+        call_id = new_call_id() if call_id is None else call_id
+        push = await self._begin(tool, args, session, call_id, None, **options)
         return Submitted(session, push.job.call, push.settled or await settle(self._redis, push))
 
     async def _begin(
@@ -130,6 +132,8 @@ class Client(QueueConnection):
     ) -> Push:
         """Pushes a call. The waiter is called off unless Redis takes it as a new one."""
         job = JobId(self._queue, check_name("session", session), check_name("call id", call_id))
+        if deadline_s is not None and not -MAX_DEADLINE_S <= deadline_s <= MAX_DEADLINE_S:
+            raise ValueError(f"a deadline is a number of seconds up to {MAX_DEADLINE_S:.0e}, not {deadline_s}")
         ends = waiter.ends if waiter is not None else None
         if not self._reader.knows(session) or time.monotonic() - self._clock_read > CLOCK_LIFE_S:
             await until(ends, self._prepare(session))
@@ -247,7 +251,7 @@ class Client(QueueConnection):
         been trimmed away with it. Outcomes that were missed are told by `wait`.
 
         Raises:
-            ValueError: the session's name is malformed, or an entry is none that this version can read.
+            ValueError: the session's name or `after` is malformed, or an entry is none that this version can read.
             redis.RedisError, OSError: Redis is out of reach; a follower that has read once waits for it.
         """
         check_name("session", session)

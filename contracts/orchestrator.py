@@ -74,11 +74,12 @@ class Orchestrator(QueueConnection):
         session: str,
         *,
         workspace: str | None = None,
-        mode: Mode = "normal",
+        mode: Mode | None = None,
         level: Level = Level.PUBLIC,
         parent: str | None = None,
     ) -> SessionView:
-        """Prepares a session. Opening it again changes its mode and workspace, and never lowers its taint.
+        """Prepares a session, of mode normal in a workspace of its own unless said otherwise. Opening it again changes
+        what is given, and never lowers its taint.
 
         `parent` is the session that this one works for: it begins with the parent's taint, since it is told what the
         parent knows, and the parent gets this one's when it is closed, since it is told what came of it.
@@ -87,13 +88,15 @@ class Orchestrator(QueueConnection):
             ValueError: a name is malformed.
         """
         name = keys.session(self._queue, check_name("session", session))
-        place = check_name("workspace", workspace or session)
+        said = {"workspace": None if workspace is None else check_name("workspace", workspace), "mode": mode}
         if parent is not None:
             level = highest((level, (await self.show_session(parent)).taint))
             await self._redis.hset(name, "parent", parent)
         await self._redis.persist(name)
-        await self._redis.hset(name, mapping={"workspace": place, "mode": mode})
-        await self._redis.hsetnx(name, "opened_ms", await self.now_ms())
+        if changed := {field: value for field, value in said.items() if value is not None}:
+            await self._redis.hset(name, mapping=changed)
+        for field, value in (("workspace", session), ("mode", "normal"), ("opened_ms", await self.now_ms())):
+            await self._redis.hsetnx(name, field, value)
         await self._raise(name, level)
         return await self.show_session(session)
 
@@ -115,14 +118,16 @@ class Orchestrator(QueueConnection):
         before = await self.show_session(session)
         if level is not None and level < before.taint:
             raise ValueError(f"the session's taint is {before.taint.value}; it only rises, close the session instead")
-        fields = {"workspace": workspace and check_name("workspace", workspace), "mode": mode}
-        if changed := {field: value for field, value in fields.items() if value}:
+        said = {"workspace": None if workspace is None else check_name("workspace", workspace), "mode": mode}
+        if changed := {field: value for field, value in said.items() if value is not None}:
             # A record without a workspace counts as unprepared, so the first change writes it whole.
             await self._redis.hset(name, mapping={"workspace": before.workspace, **changed})
         if level is not None:
             await self._raise(name, level)
         if pin is not None:
-            await self._redis.hset(keys.workspace(self._queue, workspace or before.workspace), "pin", pin.value)
+            await self._redis.hset(
+                keys.workspace(self._queue, before.workspace if workspace is None else workspace), "pin", pin.value
+            )
         return await self.show_session(session)
 
     async def close_session(self, session: str) -> bool:

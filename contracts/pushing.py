@@ -43,7 +43,7 @@ def commands_of(job: JobId, payload: bytes, priority: str, score: float, deadlin
             payload,
             "NX",
             "PX",
-            PAYLOAD_LIFE_MS + int((deadline_s or 0) * 1000),
+            PAYLOAD_LIFE_MS + int(max(0.0, deadline_s or 0.0) * 1000),
         ),
         ("ZADD", queue, "NX", score, str(job)),
         ("LPUSH", keys.bell(job.queue), 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ Entries = list[tuple[bytes, list[bytes]]]
 WATCH_LIFE_S = 30.0
 """How long a session's stream is read on after its last call: joining a blocked read costs a reconnection."""
 
+_ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?|\$")
+
 
 class Missed(Struct, frozen=True, kw_only=True, tag_field="kind", tag="missed"):
     """Said to a reader whose last entry is no longer in the stream: what followed it may have been trimmed as well."""
@@ -51,8 +54,12 @@ async def read_replies(
 ) -> AsyncIterator[tuple[str, AnyReply | Missed]]:
     """Yields (stream id, reply) in order. A follower waits for ever, and over an outage once it has been answered.
 
-    May raise redis.RedisError or OSError.
+    Raises:
+        ValueError: `after` is no stream id, or an entry can't be read.
+        redis.RedisError, OSError: Redis is out of reach.
     """
+    if not _ENTRY_ID.fullmatch(after):
+        raise ValueError(f"{after[:64]!r} is no stream id")
     name = keys.replies(queue, session)
     over = wire.another(redis, name, FOLLOW_MS / 1000) if follow else wire.shared(redis, name)
     failures, answered = 0, False

@@ -63,6 +63,18 @@ def test_call_prints_its_reply_and_ends_with_its_status(
         (("call", "read_file", "path=a", "--timeout", "0"), b"--timeout 0"),
         (("call", "read_file", "path=a", "--queue", "{x}"), b"queue '{x}'"),
         (("call", "--batch", "f", "read_file"), b"--batch"),
+        # As from a variable that was not set.
+        (("call", "read_file", "path=a", "--call-id", ""), b"--call-id: must not be empty"),
+        (("call", "read_file", "path=a", "--session", ""), b"--session: must not be empty"),
+        (("call", "read_file", "path=a", "--deadline", "nan"), b"a deadline is a number of seconds"),
+        (("call", "read_file", "path=a", "--deadline", "1e300"), b"a deadline is a number of seconds"),
+        (("replies", "--session", "s", "--after", "xyz"), b"'xyz' is no stream id"),
+        (("session", "open", "--session", "s", "--workspace", ""), b"--workspace: must not be empty"),
+        (("plan", "propose", "--session", "s", "--summary", "x", "--timeout", "-1"), b"--timeout -1"),
+        (("plan", "approve", "--session", "s", "--path", ""), b"--path: must not be empty"),
+        (("plan", "approve", "--session", "s", "--tool", "rm"), b"--tool: invalid choice: 'rm'"),
+        (("plan", "key", "--out", "/nowhere/key", "--approver", "a b"), b"--approver 'a b'"),
+        (("dashboard", "--port", "65536"), b"--port 65536"),
         (("session", "open"), b"--session"),
         (("session", "open", "--session", "s", "--mode", "sly"), b"sly"),
         (("session", "open", "--session", "s", "--level", "SECRET"), b"SECRET"),
@@ -191,6 +203,17 @@ def test_sessions_and_plans_on_the_command_line(shared_fleet: Fleet) -> None:
     assert shared_fleet.run("session", "set", *named, "--level", "PUBLIC").returncode == 2
     assert lines(shared_fleet.run("session", "close", *named)) == [{"session": session, "closed": True}]
     assert shared_fleet.run("session", "close", *named).returncode == 4
+
+
+def test_opening_a_session_again_changes_what_is_given_alone(shared_fleet: Fleet) -> None:
+    named = ("--session", shared_fleet.agent().session)
+    options = ("--mode", "plan", "--workspace", "w-2", "--pin", "INTERNAL", "--level", "INTERNAL")
+    (opened,) = lines(shared_fleet.run("session", "open", *named, *options))
+    assert lines(shared_fleet.run("session", "open", *named)) == [opened]
+    (moved,) = lines(shared_fleet.run("session", "open", *named, "--workspace", "w-3"))
+    assert moved == {**opened, "workspace": "w-3", "workspace_pin": None}
+    (normal,) = lines(shared_fleet.run("session", "open", *named, "--mode", "normal"))
+    assert normal == {**moved, "mode": "normal", "plan_state": "normal"}
 
 
 def test_watching_on_the_command_line(shared_fleet: Fleet) -> None:

@@ -129,22 +129,20 @@ def test_a_read_whose_login_is_never_answered_begins_anew(alone: Fleet, monkeypa
 
 def test_what_cannot_be_sent_is_refused_and_nobody_else_is_answered_wrongly(make_fleet: MakeFleet) -> None:
     fleet = make_fleet()
-    fleet.start_worker()
-    agent = fleet.agent()
 
-    async def act(client: Client) -> Any:
-        assert await client.is_served()
-        with pytest.raises(ValueError, match="surrogates"):
-            await anext(client.replies(agent.session, after="\udc80"))
-        asked = (
-            client.is_served(),
-            client.submit("list_directory", HERE, session=agent.session, call_id="c"),
-            client.is_served(),
-        )
-        return await asyncio.gather(*asked)
+    async def main() -> Any:
+        redis = connect(fleet.url)
+        try:
+            assert await wire.execute(redis, "ECHO", "first") == b"first"
+            asked = (wire.execute(redis, "ECHO", word) for word in ("one", "\udc80", "two", "three"))
+            return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        finally:
+            wire.close(redis)
+            await redis.aclose()
 
-    served, submitted, still = agent.with_client(act)
-    assert (served, submitted.call, submitted.settled, still) == (True, "c", None, True)
+    one, refused, two, three = run_async(main)
+    assert (one, two, three) == (b"one", b"two", b"three")
+    assert isinstance(refused, UnicodeEncodeError)
 
 
 def test_an_outcome_that_cannot_be_read_ends_its_own_wait_alone(

@@ -25,6 +25,7 @@ from worker.commands.connection import (
     add_queue,
     add_session,
     complain,
+    given,
     redis_of,
     say,
     settings_of,
@@ -60,7 +61,7 @@ def register(commands: Any) -> None:
     parser.add_argument("arguments", nargs="*", metavar="key=value", help="the tool's arguments")
     parser.add_argument("--args", metavar="JSON", help="the tool's arguments as one JSON object")
     parser.add_argument("--batch", metavar="FILE", help='JSON lines {"tool","args","session"?,"call_id"?}; - is stdin')
-    parser.add_argument("--call-id", help="the idempotency key (default: a new one)")
+    parser.add_argument("--call-id", type=given, help="the idempotency key (default: a new one)")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_S, metavar="SECONDS", help="default 300")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="give up unless it has ended by then")
     parser.add_argument("--batch-priority", action="store_true", help="queue behind interactive calls")
@@ -72,8 +73,6 @@ def register(commands: Any) -> None:
 
 def run(options: Namespace) -> int:
     """Runs `toolreef call`."""
-    if not options.timeout > 0:
-        raise UsageError(f"--timeout {options.timeout:g}: must be more than 0 seconds")
     if options.batch is not None:
         if options.tool or options.args or options.call_id:
             raise UsageError("--batch takes its calls from the file: leave TOOL, --args and --call-id out")
@@ -128,6 +127,8 @@ def _read_value(tool: str, key: str, value: str) -> Any:
 
 
 def _with_client(options: Namespace, act: Any) -> int:
+    if not options.timeout > 0:
+        raise UsageError(f"--timeout {options.timeout:g}: must be more than 0 seconds")
     settings = settings_of(options)
     with redis_of(settings) as url:
 
@@ -142,7 +143,7 @@ def _with_client(options: Namespace, act: Any) -> int:
 
 
 async def _one(client: Client, options: Namespace, args: dict[str, Any]) -> int:
-    call_id = options.call_id or new_call_id()
+    call_id = new_call_id() if options.call_id is None else options.call_id
     try:
         reply = await client.call(
             options.tool,
@@ -151,7 +152,7 @@ async def _one(client: Client, options: Namespace, args: dict[str, Any]) -> int:
             call_id=call_id,
             timeout_s=options.timeout,
             deadline_s=options.deadline,
-            priority="batch" if options.batch_priority else "interactive",
+            priority=_priority(options),
             on_progress=_show_progress if options.follow else None,
         )
     except TimeoutError:
@@ -159,6 +160,10 @@ async def _one(client: Client, options: Namespace, args: dict[str, Any]) -> int:
         return UNANSWERED
     say(reply)
     return STATUS[type(reply)]
+
+
+def _priority(options: Namespace) -> str:
+    return "batch" if options.batch_priority else "interactive"
 
 
 def _show_progress(progress: Progress) -> None:
@@ -200,10 +205,18 @@ async def _answer_line(client: Client, options: Namespace, number: int, line: by
     session, call_id, tool = options.session or DEFAULT_SESSION, new_call_id(), ""
     try:
         read = msgspec.json.decode(line, type=BatchLine)
-        tool, session, call_id = read.tool, read.session or session, read.call_id or call_id
+        tool = read.tool
+        session = session if read.session is None else read.session
+        call_id = call_id if read.call_id is None else read.call_id
         check_name("session", session), check_name("call id", call_id)
         return await client.call(
-            tool, read.args, session=session, call_id=call_id, timeout_s=options.timeout, deadline_s=options.deadline
+            tool,
+            read.args,
+            session=session,
+            call_id=call_id,
+            timeout_s=options.timeout,
+            deadline_s=options.deadline,
+            priority=_priority(options),
         )
     except TimeoutError:
         return {"v": 1, "session": session, "call": call_id, "kind": "pending", "tool": tool, "line": number}

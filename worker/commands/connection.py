@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,9 +40,16 @@ def add_queue(parser: ArgumentParser) -> None:
     parser.add_argument("--queue", help="the queue (default: TOOLREEF_QUEUE, else 'default')")
 
 
+def given(text: str) -> str:
+    """The type of an option whose value may not be empty: mostly it comes from a variable that was not set."""
+    if not text:
+        raise ArgumentTypeError("must not be empty; leave the option out for its default")
+    return text
+
+
 def add_session(parser: ArgumentParser, *, required: bool = True) -> None:
     """--session."""
-    parser.add_argument("--session", required=required, help="the session's name")
+    parser.add_argument("--session", type=given, required=required, help="the session's name")
 
 
 def settings_of(options: Namespace) -> Settings:

@@ -59,6 +59,8 @@ def register(commands: Any) -> None:
 def run(options: Namespace) -> int:
     """Runs `toolreef dashboard`."""
     settings = read_settings()
+    if not 0 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port}: must be 0 to 65535")
     if missing := missing_packages():
         complain(f"the dashboard needs {' and '.join(missing)}: pip install 'toolreef[dashboard]'")
         return FAILED

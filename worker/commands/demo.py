@@ -83,7 +83,7 @@ async def _tell(url: str) -> None:
         await story.denials()
         await story.plan_mode()
         await story.taint()
-        print("\nThat was all six tools, four refusals, one approved plan, and a taint that only rises.")
+        print("\nThat was all seven tools, four refusals, one approved plan, and a taint that only rises.")
 
 
 class _Story:

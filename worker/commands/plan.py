@@ -12,6 +12,7 @@ from contracts.approver import DEFAULT_LIFE_S, Approver, NothingToJudge
 from contracts.orchestrator import Orchestrator
 from contracts.plans import Covered
 from contracts.signing import ApproverKey, new_private_key
+from contracts.tools import TOOLS
 from worker.approvals import Approvals
 from worker.commands import call
 from worker.commands.connection import (
@@ -22,6 +23,7 @@ from worker.commands.connection import (
     add_session,
     approver_key,
     complain,
+    given,
     run_against_redis,
     say,
 )
@@ -43,30 +45,39 @@ def register(commands: Any) -> None:
         add_queue(each)
         if verb == "propose":
             each.add_argument("--summary", required=True, help="what will be done, and why")
-            each.add_argument("--step", action="append", default=[], metavar="TEXT", help="a step; may be repeated")
+            each.add_argument(
+                "--step", action="append", type=given, default=[], metavar="TEXT", help="a step; may be repeated"
+            )
             each.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
         if verb in ("approve", "reject"):
-            each.add_argument("--digest", help="judge only this very plan")
-            each.add_argument("--approver", default=None, help="who judges (default: your user name)")
+            each.add_argument("--digest", type=given, help="judge only this very plan")
+            each.add_argument("--approver", type=given, default=None, help="who judges (default: your user name)")
         if verb == "approve":
             each.add_argument("--for", dest="life_s", type=int, default=DEFAULT_LIFE_S, metavar="SECONDS")
-            each.add_argument("--tool", action="append", default=[], help="cover this tool only; may be repeated")
-            each.add_argument("--path", action="append", default=[], help="cover these paths only; may be repeated")
+            each.add_argument(
+                "--tool", action="append", choices=[*TOOLS], default=[], help="cover this tool only; may be repeated"
+            )
+            each.add_argument(
+                "--path", action="append", type=given, default=[], help="cover these paths only; may be repeated"
+            )
         if verb == "reject":
             each.add_argument("--reason", default="", help="why")
         each.set_defaults(run=run)
     key: ArgumentParser = verbs.add_parser("key", help="make an approver's key; print the workers' line for it")
     key.add_argument("--out", required=True, type=Path, metavar="FILE", help="where the private key goes, mode 0600")
-    key.add_argument("--approver", default=None, help="whose it is (default: your user name)")
+    key.add_argument("--approver", type=given, default=None, help="whose it is (default: your user name)")
     key.set_defaults(run=_make_key)
 
 
 def _make_key(options: Namespace) -> int:
+    name: str = options.approver or getpass.getuser()
+    if len(name.split()) != 1 or "#" in name:
+        raise UsageError(f"--approver {name!r}: a name in the workers' file is one word without #")
     pem = new_private_key()
     fd = os.open(options.out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(pem)
-    print(options.approver or getpass.getuser(), ApproverKey(pem).public)
+    print(name, ApproverKey(pem).public)
     return OK
 
 

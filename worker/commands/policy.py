@@ -23,6 +23,7 @@ from worker.commands.connection import (
     add_session,
     approver_key,
     complain,
+    given,
     run_against_redis,
     say,
     settings_of,
@@ -57,7 +58,7 @@ def register(commands: Any) -> None:
         add_session(each)
         add_queue(each)
         each.add_argument("--digest", required=True, help="the digest of the call's content")
-        each.add_argument("--approver", help="who judges (default: your user name)")
+        each.add_argument("--approver", type=given, help="who judges (default: your user name)")
         each.add_argument("--reason", default="", help="why")
         each.add_argument("--for", dest="life_s", type=int, default=life_s, metavar="SECONDS", help=f"default {life_s}")
         each.set_defaults(run=_answer)

@@ -105,6 +105,9 @@ def _compiled(scope: str) -> tuple[tuple[Covered, tuple[PathRule, ...]], ...]:
 
 def _rules(paths: list[str]) -> Iterator[PathRule]:
     for path in paths:
+        if not path:
+            # Mostly a variable that was not set, and nothing that an approver could see: it covers nothing.
+            continue
         glob = path.removeprefix("./").strip("/")
         try:
             yield path_rule("/**" if glob in ("", ".", "**") else f"/{glob}", Level.PUBLIC)
