@@ -281,6 +281,17 @@ def test_an_approval_counts_for_one_plan_only(shared_fleet: Fleet) -> None:
     agent.complete("write_file", WRITE)
 
 
+def test_an_empty_path_covers_nothing(shared_fleet: Fleet) -> None:
+    step = planning(shared_fleet)
+    propose(step, {"paths": [""]})
+    approve(step)
+    assert step.deny("write_file", WRITE).rule == "out_of_scope"
+    given = planning(shared_fleet)
+    propose(given, {"paths": ["a.txt"]})
+    approve(given, scope=[Covered(paths=[""])])
+    assert given.deny("write_file", WRITE).rule == "out_of_scope"
+
+
 def test_only_signed_approvals_count_where_keys_are_configured(signed: Fleet, key: ApproverKey) -> None:
     agent = planning(signed)
     digest = propose(agent, {"paths": ["a.txt"]})
