@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from contracts import keys, wire
 from contracts.calls import JobId, check_name
 from contracts.codec import MAX_PAYLOAD_BYTES, content_digest, encode, encode_call
-from contracts.connection import QueueConnection
+from contracts.connection import QueueConnection, clock_ms
 from contracts.pressure import Gauge, retry_after_ms
 from contracts.pushing import COMMANDS, Push, commands_of, is_new, settle
 from contracts.replies import AnyReply, TerminalReply
@@ -220,7 +220,7 @@ class Client(QueueConnection):
     async def now_ms(self) -> int:
         """Redis' clock, Unix time in ms."""
         (answer,) = await self._ask(("TIME",))
-        return _ms_of(answer)
+        return clock_ms(answer)
 
     async def is_served(self) -> bool:
         """Whether a worker of the queue has been heard of within its heartbeats' life."""
@@ -275,7 +275,7 @@ class Client(QueueConnection):
             if isinstance(answer, BaseException):
                 raise answer
             if name == "TIME":
-                self._clock_offset_ms = _ms_of(answer) - _local_ms()
+                self._clock_offset_ms = clock_ms(answer) - _local_ms()
                 self._clock_read = time.monotonic()
             else:
                 self._reader.learn(session, answer[0][0].decode() if answer else "0-0")
@@ -305,11 +305,6 @@ class Client(QueueConnection):
 def new_call_id() -> str:
     """A call id that nobody has used."""
     return os.urandom(16).hex()
-
-
-def _ms_of(time_answer: Sequence[bytes]) -> int:
-    seconds, micros = time_answer
-    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def _local_ms() -> int:

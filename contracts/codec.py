@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -94,6 +94,15 @@ def payload_digest(payload: bytes) -> str:
         return content_digest(job.f, job.a[0].args)
     except (ValueError, IndexError):
         return hashlib.sha256(payload).hexdigest()[:32]
+
+
+def decode_entry(fields: Sequence[bytes]) -> AnyReply:
+    """The reply in a reply stream's entry: names and values in turn, as Redis answers.
+
+    Raises:
+        ValueError, KeyError: it is not one of ours.
+    """
+    return decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
 
 
 def decode_reply(data: bytes | str) -> AnyReply:

@@ -195,6 +195,12 @@ async def connect_each(url: str, **options: Any) -> list[Redis]:
     ]
 
 
+def clock_ms(answer: Sequence[Any]) -> int:
+    """What TIME answered, as Unix time in ms."""
+    seconds, micros = answer
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
 class QueueConnection:
     """One queue over one Redis, closed by `close` or at the end of `async with`."""
 
@@ -219,5 +225,4 @@ class QueueConnection:
 
     async def now_ms(self) -> int:
         """Redis' clock, Unix time in ms."""
-        seconds, micros = await self._redis.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        return clock_ms(await self._redis.time())

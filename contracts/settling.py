@@ -6,7 +6,7 @@ from typing import Any
 
 from contracts import keys, wire
 from contracts.calls import JobId
-from contracts.codec import decode_reply, payload_digest
+from contracts.codec import decode_entry, decode_reply, payload_digest
 from contracts.replies import EFFECT_OF_CODE, Error, ErrorCode, Failed, Progress, TerminalReply
 
 _LOOK = "look at the state of the workspace, then decide; a new call needs a new call id"
@@ -47,9 +47,9 @@ async def stored_outcome(redis: Any, job: JobId, done: bytes, tool: str = "") ->
         entries = await wire.execute(redis, "XRANGE", keys.replies(job.queue, job.session), entry_id, entry_id)
         if not entries:
             return _unknown(job, tool, "the call has ended; its reply has been trimmed")
-        _id, fields = entries[0]
-        reply = dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"]
-    outcome = decode_reply(reply)
+        outcome = decode_entry(entries[0][1])
+    else:
+        outcome = decode_reply(reply)
     if isinstance(outcome, Progress):
         raise ValueError("a stored outcome is no terminal reply")
     return outcome

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, RedisError
@@ -19,7 +18,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from contracts import keys, wire
 from contracts.calls import JobId
-from contracts.codec import decode_reply
+from contracts.codec import decode_entry
 from contracts.pump import Command
 from contracts.replies import AnyReply
 from contracts.settling import stored_outcome
@@ -78,7 +77,7 @@ async def read_replies(
                 yield after, Missed(session=session, after=after, next=entries[0][0].decode())
             for entry_id, fields in entries:
                 after = entry_id.decode()
-                yield after, _reply_in(fields)
+                yield after, decode_entry(fields)
             if not entries and not follow:
                 return
     finally:
@@ -104,11 +103,6 @@ async def _read_after(over: wire.Wire, name: str, after: str, block: tuple[Any, 
 def _streams_in(answer: Any) -> list[tuple[bytes, Entries]]:
     # By RESP3, which a URL may ask for, it is a map.
     return list(answer.items()) if isinstance(answer, dict) else answer or []
-
-
-def _reply_in(fields: list[bytes]) -> AnyReply:
-    """May raise KeyError or msgspec.DecodeError."""
-    return decode_reply(dict(zip(fields[::2], fields[1::2], strict=True))[b"reply"])
 
 
 @dataclass(slots=True)
@@ -165,12 +159,9 @@ class ReplyReader:
                 self._wire.cut()
 
     async def close(self) -> None:
-        """Stops reading, for good."""
+        """Stops reading, for good. Its connections end with the client's shared one."""
         self._closed = True
         await end_all([task for task in (self._task, self._readying) if task is not None])
-        for each in (self._wire, self._spare):
-            if each is not None:
-                each.close()
 
     async def _run(self) -> None:
         failures = 0
@@ -238,8 +229,8 @@ class ReplyReader:
         for entry_id, fields in entries:
             self._sessions[session].position = entry_id.decode()
             try:
-                reply = _reply_in(fields)
-            except (KeyError, msgspec.DecodeError):
+                reply = decode_entry(fields)
+            except (ValueError, KeyError):
                 continue
             for waiter in self._waiters.of(session, reply.call):
                 waiter.hand_over(reply)

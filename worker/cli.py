@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 
 from worker.commands import audit, call, dashboard, demo, doctor, plan, policy, schemas, serve, session, url, watch
-from worker.commands.connection import USAGE, plain_errors
+from worker.commands.connection import USAGE, Parser, plain_errors
 from worker.version import version_of_product
 
 COMMANDS = (demo, serve, call, session, plan, policy, audit, watch, url, doctor, schemas, dashboard)
@@ -15,7 +14,7 @@ COMMANDS = (demo, serve, call, session, plan, policy, audit, watch, url, doctor,
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit status. Prints no traceback for what a user can cause."""
-    parser = ArgumentParser(prog="toolreef", description="The execution plane for AI agents' tool calls.")
+    parser = Parser(prog="toolreef", description="The execution plane for AI agents' tool calls.")
     parser.add_argument("--version", action="version", version=f"toolreef {version_of_product()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for module in COMMANDS:

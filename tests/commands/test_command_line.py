@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from contracts import keys
 from tests.fleet import Fleet, wait_until
 
 MakeFleet = Callable[..., Fleet]
@@ -70,6 +71,8 @@ def test_call_prints_its_reply_and_ends_with_its_status(
         (("call", "read_file", "path=a", "--deadline", "1e300"), b"a deadline is a number of seconds"),
         (("replies", "--session", "s", "--after", "xyz"), b"'xyz' is no stream id"),
         (("session", "open", "--session", "s", "--workspace", ""), b"--workspace: must not be empty"),
+        (("policy", "explain", "read_file", "path=a", "--workspace", ""), b"--workspace: must not be empty"),
+        (("audit", "show", "--session", "s", "--tool", ""), b"--tool: must not be empty"),
         (("plan", "propose", "--session", "s", "--summary", "x", "--timeout", "-1"), b"--timeout -1"),
         (("plan", "approve", "--session", "s", "--path", ""), b"--path: must not be empty"),
         (("plan", "approve", "--session", "s", "--tool", "rm"), b"--tool: invalid choice: 'rm'"),
@@ -203,6 +206,15 @@ def test_sessions_and_plans_on_the_command_line(shared_fleet: Fleet) -> None:
     assert shared_fleet.run("session", "set", *named, "--level", "PUBLIC").returncode == 2
     assert lines(shared_fleet.run("session", "close", *named)) == [{"session": session, "closed": True}]
     assert shared_fleet.run("session", "close", *named).returncode == 4
+
+
+def test_a_batch_heeds_its_priority(make_fleet: MakeFleet, tmp_path: Path) -> None:
+    fleet = make_fleet()
+    (tmp_path / "batch").write_text('{"tool":"list_directory","args":{"path":"."}}\n' * 3)
+    for more, expected in ((("--batch-priority",), (0, 3)), ((), (3, 3))):
+        assert fleet.run("call", "--batch", str(tmp_path / "batch"), "--timeout", "1", *more).returncode == 5
+        queued = tuple(fleet.redis.zcard(key(fleet.queue)) for key in (keys.queue, keys.batch))
+        assert queued == expected
 
 
 def test_opening_a_session_again_changes_what_is_given_alone(shared_fleet: Fleet) -> None:

@@ -25,7 +25,6 @@ from worker.commands.connection import (
     add_queue,
     add_session,
     complain,
-    given,
     redis_of,
     say,
     settings_of,
@@ -61,7 +60,7 @@ def register(commands: Any) -> None:
     parser.add_argument("arguments", nargs="*", metavar="key=value", help="the tool's arguments")
     parser.add_argument("--args", metavar="JSON", help="the tool's arguments as one JSON object")
     parser.add_argument("--batch", metavar="FILE", help='JSON lines {"tool","args","session"?,"call_id"?}; - is stdin')
-    parser.add_argument("--call-id", type=given, help="the idempotency key (default: a new one)")
+    parser.add_argument("--call-id", help="the idempotency key (default: a new one)")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_S, metavar="SECONDS", help="default 300")
     parser.add_argument("--deadline", type=float, metavar="SECONDS", help="give up unless it has ended by then")
     parser.add_argument("--batch-priority", action="store_true", help="queue behind interactive calls")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import Action, ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,8 +40,18 @@ def add_queue(parser: ArgumentParser) -> None:
     parser.add_argument("--queue", help="the queue (default: TOOLREEF_QUEUE, else 'default')")
 
 
-def given(text: str) -> str:
-    """The type of an option whose value may not be empty: mostly it comes from a variable that was not set."""
+class Parser(ArgumentParser):
+    """An option given empty is refused, unless that is its default: mostly it is a variable that was not set."""
+
+    def add_argument(self, *names: str, **settings: Any) -> Action:
+        """Adds an argument. One whose type is given, `str` for a text, sees to empty values itself."""
+        is_text = settings.get("action", "store") in ("store", "append") and "type" not in settings
+        if names[0].startswith("-") and is_text and settings.get("default") != "":
+            settings["type"] = _given
+        return super().add_argument(*names, **settings)
+
+
+def _given(text: str) -> str:
     if not text:
         raise ArgumentTypeError("must not be empty; leave the option out for its default")
     return text
@@ -49,7 +59,7 @@ def given(text: str) -> str:
 
 def add_session(parser: ArgumentParser, *, required: bool = True) -> None:
     """--session."""
-    parser.add_argument("--session", type=given, required=required, help="the session's name")
+    parser.add_argument("--session", required=required, help="the session's name")
 
 
 def settings_of(options: Namespace) -> Settings:

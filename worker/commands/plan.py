@@ -23,7 +23,6 @@ from worker.commands.connection import (
     add_session,
     approver_key,
     complain,
-    given,
     run_against_redis,
     say,
 )
@@ -45,27 +44,23 @@ def register(commands: Any) -> None:
         add_queue(each)
         if verb == "propose":
             each.add_argument("--summary", required=True, help="what will be done, and why")
-            each.add_argument(
-                "--step", action="append", type=given, default=[], metavar="TEXT", help="a step; may be repeated"
-            )
+            each.add_argument("--step", action="append", default=[], metavar="TEXT", help="a step; may be repeated")
             each.add_argument("--timeout", type=float, default=60.0, metavar="SECONDS")
         if verb in ("approve", "reject"):
-            each.add_argument("--digest", type=given, help="judge only this very plan")
-            each.add_argument("--approver", type=given, default=None, help="who judges (default: your user name)")
+            each.add_argument("--digest", help="judge only this very plan")
+            each.add_argument("--approver", default=None, help="who judges (default: your user name)")
         if verb == "approve":
             each.add_argument("--for", dest="life_s", type=int, default=DEFAULT_LIFE_S, metavar="SECONDS")
             each.add_argument(
                 "--tool", action="append", choices=[*TOOLS], default=[], help="cover this tool only; may be repeated"
             )
-            each.add_argument(
-                "--path", action="append", type=given, default=[], help="cover these paths only; may be repeated"
-            )
+            each.add_argument("--path", action="append", default=[], help="cover these paths only; may be repeated")
         if verb == "reject":
             each.add_argument("--reason", default="", help="why")
         each.set_defaults(run=run)
     key: ArgumentParser = verbs.add_parser("key", help="make an approver's key; print the workers' line for it")
     key.add_argument("--out", required=True, type=Path, metavar="FILE", help="where the private key goes, mode 0600")
-    key.add_argument("--approver", type=given, default=None, help="whose it is (default: your user name)")
+    key.add_argument("--approver", default=None, help="whose it is (default: your user name)")
     key.set_defaults(run=_make_key)
 
 

@@ -23,7 +23,6 @@ from worker.commands.connection import (
     add_session,
     approver_key,
     complain,
-    given,
     run_against_redis,
     say,
     settings_of,
@@ -58,7 +57,7 @@ def register(commands: Any) -> None:
         add_session(each)
         add_queue(each)
         each.add_argument("--digest", required=True, help="the digest of the call's content")
-        each.add_argument("--approver", type=given, help="who judges (default: your user name)")
+        each.add_argument("--approver", help="who judges (default: your user name)")
         each.add_argument("--reason", default="", help="why")
         each.add_argument("--for", dest="life_s", type=int, default=life_s, metavar="SECONDS", help=f"default {life_s}")
         each.set_defaults(run=_answer)
@@ -70,7 +69,8 @@ def _register_explain(verbs: Any) -> None:
     explain.add_argument("arguments", nargs="*", metavar="key=value", help="the tool's arguments")
     explain.add_argument("--args", metavar="JSON", help="the tool's arguments as one JSON object")
     explain.add_argument("--batch", metavar="FILE", help='JSON lines {"tool","args"}; - is standard input')
-    explain.add_argument("--policy", metavar="FILE", help="policy files instead of those of TOOLREEF_POLICY")
+    of_policy = "policy files instead of those of TOOLREEF_POLICY; '' for none"
+    explain.add_argument("--policy", type=str, metavar="FILE", help=of_policy)
     explain.add_argument("--workspace", metavar="W", help="a workspace's name, or the absolute path of its directory")
     explain.add_argument("--mode", choices=["normal", "plan"], default="normal", help="the session's mode")
     levels = [level.value for level in Level]

@@ -11,7 +11,7 @@ from contracts.levels import Level
 from contracts.orchestrator import Orchestrator
 from contracts.provisioner import Provisioner, agent_user, with_login
 from worker.approvals import Approvals
-from worker.commands.connection import FAILED, OK, add_queue, add_session, complain, given, run_against_redis, say
+from worker.commands.connection import FAILED, OK, add_queue, add_session, complain, run_against_redis, say
 from worker.settings import Settings
 
 LEVELS = [level.value for level in Level]
@@ -32,16 +32,14 @@ def register(commands: Any) -> None:
         add_session(each)
         add_queue(each)
         if verb in ("open", "set"):
-            each.add_argument("--workspace", type=given, help="the workspace's name (default: the session's)")
+            each.add_argument("--workspace", help="the workspace's name (default: the session's)")
             each.add_argument("--mode", choices=["normal", "plan"])
             each.add_argument("--level", choices=LEVELS, help="raise the session's taint to this")
             each.add_argument("--pin", choices=LEVELS, help="the workspace refuses effects of sessions above this")
         if verb == "reset":
             each.add_argument("--taint", required=True, choices=LEVELS, help="its taint, to show that you know it")
         if verb == "open":
-            each.add_argument(
-                "--parent", type=given, help="the session it works for: taint goes down when opened, up when closed"
-            )
+            each.add_argument("--parent", help="the session it works for: taint goes down when opened, up when closed")
             each.add_argument("--new-password", action="store_true", help="replace the agent's Redis password")
         each.set_defaults(run=run)
 

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from contracts import keys
+from contracts.connection import clock_ms
 from contracts.levels import Level, read_level
 from worker.dashboard.action_log import read_actions
 from worker.dashboard.audit_tail import AuditTail
@@ -153,7 +154,7 @@ class Calls:
             ]
         )
         clock, claimed, cancelling, held, due, late, leased, record, has_payload, head, tail, done = answers
-        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        now_ms = clock_ms(clock)
         claim = read_claim(claimed)
         found = _Found(
             now_ms=now_ms,

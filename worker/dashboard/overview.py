@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from contracts import keys
+from contracts.connection import clock_ms
 from contracts.orchestrator import WorkerView
 from worker.dashboard.reads import Reads, number
 from worker.dashboard.records import Overview, Problem, QueueStatus, WorkerRow, Workers
@@ -61,7 +62,7 @@ class Queues:
                 ("XLEN", keys.dead(q)),
             ]
         )
-        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        now_ms = clock_ms(clock)
         buckets, _ = await self._history(q, "10m").buckets(now_ms)
         recent = [bucket for bucket in buckets if bucket.start_ms > now_ms - RECENT_S * 1000]
         workers = read_workers(beats, now_ms)
@@ -101,7 +102,7 @@ class Queues:
         """The workers of all queues, each once."""
         queues = self._reads.queues
         clock, *beats = await self._reads.many([("TIME",), *(("HGETALL", keys.workers(q)) for q in queues)])
-        now_ms = int(clock[0]) * 1000 + int(clock[1]) // 1000
+        now_ms = clock_ms(clock)
         latest: dict[str, WorkerView] = {}
         served: dict[str, set[str]] = {}
         for queue, answer in zip(queues, beats, strict=True):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from contracts import keys
 from contracts.calls import JobId, read_job_id
-from contracts.connection import connect
+from contracts.connection import clock_ms, connect
 
 HEAD_BYTES = 64 * 1024
 """Of a payload that is still in Redis, so much is read."""
@@ -101,8 +101,7 @@ class Reads:
 
     async def now_ms(self) -> int:
         """Redis' clock."""
-        seconds, micros = await self.redis.time()
-        return int(seconds) * 1000 + int(micros) // 1000
+        return clock_ms(await self.redis.time())
 
     async def ping(self) -> None:
         """Raises if Redis does not answer."""
